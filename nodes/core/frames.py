@@ -1,0 +1,228 @@
+"""FrameStream: the lazy video that flows between nodes, and RunContext: who runs it.
+
+A minute of 1080x1920 as float32 IMAGE is 37 GB, so frames travel as a recipe that its consumer pulls in
+chunks. A stream is immutable and re-iterable (ComfyUI caches node outputs; a second consumer starts from
+frame 0), deterministic, and bounded: its peak memory does not depend on its length. Streams hold model
+*handles*; `RunContext.load` turns a handle into a module at the start of every run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Protocol
+
+import torch
+
+from .report import Report
+
+LAYOUTS = ("rgb", "nv12")
+
+
+class RunCancelled(BaseException):
+    """The user stopped the run. Not an Exception, so that no handler takes it for a failed frame."""
+
+
+class StageError(RuntimeError):
+    """A stage of a stream failed; the message names the stage and the frame, `__cause__` holds why."""
+
+
+@dataclass(frozen=True)
+class FrameInfo:
+    """What is known of a stream before it runs.
+
+    width, height in pixels; layout "rgb" (n,H,W,3) or "nv12" (n,H*3/2,W), uint8; matrix ("bt709" or
+    "bt601") and range describe nv12 content and are None for rgb.
+    """
+
+    width: int
+    height: int
+    fps: Fraction
+    n_frames: int
+    layout: str = "rgb"
+    matrix: str | None = None
+    range: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.height < 1 or self.n_frames < 0:
+            raise ValueError(f"a stream cannot be {self.width}x{self.height} with {self.n_frames} frames")
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"layout {self.layout!r} is unknown; use one of {', '.join(LAYOUTS)}")
+        if self.layout == "nv12" and (self.width % 2 or self.height % 2):
+            raise ValueError(f"nv12 needs even sides, not {self.width}x{self.height}; pad by one pixel")
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        if self.layout == "nv12":
+            return (self.height * 3 // 2, self.width)
+        return (self.height, self.width, 3)
+
+    @property
+    def seconds(self) -> Fraction:
+        return self.n_frames / self.fps
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the crops of a chunk belong: avatar frame of each (n, int64) and whether it is usable (n, bool).
+
+    An unusable crop (no face in that avatar frame, non-finite output) leaves the avatar's frame untouched.
+    """
+
+    avatar_index: torch.Tensor
+    usable: torch.Tensor
+
+
+@dataclass(frozen=True)
+class FrameChunk:
+    """A run of consecutive frames; `frames` is a uint8 tensor shaped (n, *info.frame_shape), on any device."""
+
+    chunk_idx: int
+    frame_start: int
+    num_frames: int
+    frames: torch.Tensor
+    is_last: bool
+    placement: Placement | None = None
+
+
+class ModelHandle(Protocol):
+    """Names a model without holding its weights."""
+
+    @property
+    def key(self) -> Hashable: ...
+
+    def build(self) -> torch.nn.Module: ...
+
+
+class RunContext:
+    """Made by whoever consumes a stream (writer node, command line, test); carries progress, cancel, models.
+
+    `progress` is called with (done, total) frames, `is_cancelled` is asked once per chunk.
+    """
+
+    def __init__(
+        self,
+        device: str | torch.device = "cpu",
+        progress: Callable[[int, int], None] | None = None,
+        is_cancelled: Callable[[], bool] | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.report = report or Report()
+        self._progress = progress
+        self._is_cancelled = is_cancelled
+        self._models: dict[Hashable, torch.nn.Module] = {}
+
+    def load(self, handle: ModelHandle) -> torch.nn.Module:
+        """Return the handle's module on this run's device, ready for inference."""
+        if handle.key not in self._models:
+            self._models[handle.key] = handle.build().to(self.device).eval()
+        return self._models[handle.key]
+
+    def tick(self, done: int, total: int) -> None:
+        if self._progress:
+            self._progress(done, total)
+
+    def cancelled(self) -> bool:
+        return bool(self._is_cancelled and self._is_cancelled())
+
+    def check_cancelled(self) -> None:
+        """Raise RunCancelled if the user stopped the run (in ComfyUI: its own interrupt exception)."""
+        if self.cancelled():
+            raise RunCancelled("stopped by the user")
+
+    def warn(self, message: str) -> None:
+        self.report.warn(message)
+
+
+class FrameStream(ABC):
+    """A lazy, re-iterable sequence of frames. Subclasses name their stage and implement `generate`."""
+
+    stage: str = "stream"
+    info: FrameInfo
+
+    @abstractmethod
+    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement | None]]:
+        """Yield the frames in order, at most `n` at a time, as (frames, placement or None)."""
+
+    def chunks(self, ctx: RunContext, n: int) -> Iterator[FrameChunk]:
+        """Yield the stream as FrameChunks of at most `n` frames.
+
+        Checks the contract (shape, dtype, number of frames), asks for cancel once per chunk, and wraps
+        what a stage raises in a StageError that names it. Generators of inner streams are closed when
+        the consumer stops early.
+        """
+        if n < 1:
+            raise ValueError(f"a chunk needs at least one frame, not {n}")
+        source, start, idx = self.generate(ctx, n), 0, 0
+        try:
+            while start < self.info.n_frames:
+                ctx.check_cancelled()
+                frames, placement = self._pull(source, start)
+                count = frames.shape[0]
+                yield FrameChunk(idx, start, count, frames, start + count == self.info.n_frames, placement)
+                start, idx = start + count, idx + 1
+        finally:
+            source.close()
+
+    def _pull(self, source: Iterator, start: int) -> tuple[torch.Tensor, Placement | None]:
+        info = self.info
+        try:
+            frames, placement = next(source)
+        except StopIteration:
+            raise StageError(f"{self.stage}: ended at frame {start} of {info.n_frames}") from None
+        except (StageError, MemoryError):
+            raise
+        except Exception as e:
+            if _is_interrupt(e):
+                raise
+            raise StageError(f"{self.stage}, from frame {start} of {info.n_frames}: {e}") from e
+        left = info.n_frames - start
+        if frames.dtype != torch.uint8 or tuple(frames.shape[1:]) != info.frame_shape:
+            raise StageError(
+                f"{self.stage}: frames {tuple(frames.shape)} {frames.dtype} do not match {info.frame_shape} uint8"
+            )
+        if not 1 <= frames.shape[0] <= left:
+            raise StageError(f"{self.stage}: {frames.shape[0]} frames at {start}, {left} are left")
+        return frames, placement
+
+
+def _is_interrupt(e: BaseException) -> bool:
+    # ComfyUI's InterruptProcessingException is an Exception up to 0.3.x; core must not import comfy.
+    return type(e).__name__ == "InterruptProcessingException"
+
+
+class TensorStream(FrameStream):
+    """A stream over frames that are in memory: uint8 (n,H,W,3) RGB."""
+
+    stage = "frames in memory"
+
+    def __init__(self, frames: torch.Tensor, fps: Fraction) -> None:
+        if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
+            raise ValueError(f"frames must be uint8 (n,H,W,3), not {frames.dtype} {tuple(frames.shape)}")
+        self._frames = frames
+        self.info = FrameInfo(frames.shape[2], frames.shape[1], fps, frames.shape[0])
+
+    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+        for i in range(0, self.info.n_frames, n):
+            yield self._frames[i : i + n], None
+
+
+class MappedStream(FrameStream):
+    """A stream whose frames are a function of another stream's chunks, one to one."""
+
+    def __init__(
+        self,
+        source: FrameStream,
+        stage: str,
+        function: Callable[[RunContext, FrameChunk], torch.Tensor],
+        **changes: Any,
+    ) -> None:
+        self._source, self._function, self.stage = source, function, stage
+        self.info = replace(source.info, **changes)
+
+    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+        for chunk in self._source.chunks(ctx, n):
+            yield self._function(ctx, chunk), None

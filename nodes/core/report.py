@@ -1,0 +1,51 @@
+"""What a run has to tell its user: warnings, facts and timings, collected while it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Report:
+    """Collects warnings (each text once, counted), facts (name -> value) and seconds per stage.
+
+    Stages write to the report of their RunContext; the node shows `text()`, the command line prints
+    `as_dict()` with `--json`.
+    """
+
+    def __init__(self) -> None:
+        self.warnings: dict[str, int] = {}
+        self.facts: dict[str, object] = {}
+        self.seconds: dict[str, float] = {}
+
+    def warn(self, message: str) -> None:
+        self.warnings[message] = self.warnings.get(message, 0) + 1
+
+    def fact(self, name: str, value: object) -> None:
+        self.facts[name] = value
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the wall time of the block to `stage`, also when it raises."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
+
+    def text(self) -> str:
+        """Return the report as plain lines: facts, timings, then warnings."""
+        lines = [f"{name}: {value}" for name, value in self.facts.items()]
+        if self.seconds:
+            lines.append("seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items()))
+        for message, times in self.warnings.items():
+            lines.append(f"warning: {message}" + (f" (x{times})" if times > 1 else ""))
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict:
+        return {
+            **self.facts,
+            "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+            "warnings": list(self.warnings),
+        }
