@@ -1,0 +1,53 @@
+"""Weights of the golden recipe (README section 1): every tensor follows from its name and shape."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "musetalk"
+ATOL_FP32 = 5e-5
+ATOL_LOG_MEL = 2e-4
+
+
+def recipe_tensor(key: str, shape) -> torch.Tensor:
+    """One weight: seeded by the crc32 of its name, scaled by 1/sqrt(fan_in) or around 1 / 0 for vectors."""
+    generator = torch.Generator("cpu").manual_seed(zlib.crc32(key.encode("utf-8")))
+    noise = torch.randn(tuple(shape), generator=generator, dtype=torch.float32)
+    if len(shape) >= 2:
+        return noise / math.sqrt(math.prod(shape[1:]))
+    return 1 + 0.02 * noise if key.endswith("weight") else 0.02 * noise
+
+
+def recipe_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Recipe weights for every tensor of the module, in its order."""
+    return {key: recipe_tensor(key, value.shape) for key, value in module.state_dict().items()}
+
+
+def manifest(name: str) -> dict:
+    return json.loads((GOLDEN / f"manifest_{name}.json").read_text())
+
+
+def golden(name: str) -> dict[str, torch.Tensor]:
+    return load_file(GOLDEN / f"{name}.safetensors")
+
+
+def golden_metadata(name: str) -> dict[str, str]:
+    with safe_open(GOLDEN / f"{name}.safetensors", "pt") as file:
+        return file.metadata()
+
+
+def face256(k: int) -> torch.Tensor:
+    """The synthetic face of README section 3 as uint8 RGB (256, 256, 3)."""
+    y, x = torch.meshgrid(torch.arange(256), torch.arange(256), indexing="ij")
+    distance = (x - 128) ** 2 + (y - 128) ** 2
+    blue = (255 - distance // 160).clamp(0, 255)
+    green = ((3 * x + 2 * y + 40 * k) // 4) % 256
+    red = (120 * ((x // 8 + y // 8) % 2) + 60 + x // 4).clamp(0, 255)
+    return torch.stack([red, green, blue], dim=-1).to(torch.uint8)
