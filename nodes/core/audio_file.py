@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def _read_soundfile(path: Path, clip: FileAudio) -> Iterator[np.ndarray]:
             done += len(block)
     if done < clip.n_samples:  # libsndfile gives up at damage, FFmpeg finds its way past it
         clip.note(f"damaged after {done / clip.sample_rate:.2f} s; what can be read from there on is used")
-        for _, block in _decode_av(path, {}):
+        for _, block, _ in _decode_av(path, {}):
             yield block[:, done:]
             done -= min(done, block.shape[1])
 
@@ -118,20 +119,24 @@ def _read_soundfile(path: Path, clip: FileAudio) -> Iterator[np.ndarray]:
 def _open_av(path: Path) -> FileAudio:
     problems: dict[str, int] = {}
     rate = channels = n = 0
-    for rate, block in _decode_av(path, problems):  # noqa: B007 - the same rate every time
+    padding = 0
+    for rate, block, padding in _decode_av(path, problems):  # noqa: B007 - the last ones count
         channels, n = block.shape[0], n + block.shape[1]
+    n -= padding
     if not n:
         raise ValueError(
             f"{path}: its sound does not decode ({', '.join(problems) or 'empty'}); convert it to wav"
         )
-    clip = FileAudio(path, rate, channels, n, lambda: (block for _, block in _decode_av(path, {})))
+    clip = FileAudio(path, rate, channels, n, lambda: (block for _, block, _ in _decode_av(path, {})))
     if problems:
         clip.note("damaged", problems)
     return clip
 
 
-def _decode_av(path: Path, problems: dict[str, int]) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (rate, float32 (channels, n)) of a file's main sound track; count what is wrong in `problems`.
+def _decode_av(path: Path, problems: dict[str, int]) -> Iterator[tuple[int, np.ndarray, int]]:
+    """Yield (rate, float32 (channels, n), padding) of a file's main sound track; count what is wrong in `problems`.
+
+    padding: samples at the block's end that the container says are not sound; true of the last block only.
 
     The first frame fixes rate and layout, a track that changes them is converted back. What is missing
     between two frames (their time stamps say how much) becomes silence, so that the rest stays in time.
@@ -159,11 +164,16 @@ def _decode_av(path: Path, problems: dict[str, int]) -> Iterator[tuple[int, np.n
                     _count(problems, "a gap became silence")
                     gap = round((frame.time - due) * rate)
                     n += gap
-                    yield rate, np.zeros((len(layout.channels), gap), np.float32)
+                    yield rate, np.zeros((len(layout.channels), gap), np.float32), 0
                 due = frame.time + frame.samples / frame.sample_rate
+            padding = 0
+            if frame.duration and frame.time_base == Fraction(
+                1, frame.sample_rate
+            ):  # exact clocks, as in mp4
+                padding = max(0, frame.samples - frame.duration)
             for out in resampler.resample(frame):
                 n += out.samples
-                yield rate, out.to_ndarray()
+                yield rate, out.to_ndarray(), padding if new[2] == rate else 0
         if n:
             _check_length(container, stream, n / rate, problems)
 
