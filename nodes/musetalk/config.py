@@ -301,8 +301,8 @@ EMBEDDED = MuseTalkConfig(
     whisper=WhisperConfig(d_model=128, encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=512),
     unet=UNetConfig(
         block_out_channels=(64, 128),
-        down_block_types=("CrossAttnDownBlock2D",) * 2,
-        up_block_types=("CrossAttnUpBlock2D",) * 2,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
         layers_per_block=1,
         norm_num_groups=8,
         cross_attention_dim=128,
