@@ -29,7 +29,9 @@ def parse_fps(value: str | int | float | Fraction) -> Fraction:
     try:
         rate = value if isinstance(value, Fraction) else Fraction(str(value).strip())
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"fps {value!r} is not a rate; give a number such as 25, 29.97 or 30000/1001") from None
+        raise ValueError(
+            f"fps {value!r} is not a rate; give a number such as 25, 29.97 or 30000/1001"
+        ) from None
     if rate.denominator not in (1, 1001):
         for n in (24, 30, 48, 60, 90, 120, 144, 240):
             ntsc = Fraction(n * 1000, 1001)

@@ -1,0 +1,49 @@
+"""The demo presenters that ship with the pack: small pictures and clips, built into packets on first use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ..core.frames import RunContext
+from ..core.packet import AvatarPacket, PacketError, file_sha256, find_packet, open_packet
+from ..core.timeline import parse_fps
+from .bake import build_avatar
+from .handle import MuseTalkModel
+from .source import read_source
+
+FOLDER = Path(__file__).parent / "embedded" / "presenters"
+
+
+@lru_cache(maxsize=1)
+def demo_presenters() -> dict[str, dict]:
+    """Return what presenters.json says of each demo: file, size, fps, cycle and one face box a frame."""
+    return json.loads((FOLDER / "presenters.json").read_text("utf-8"))
+
+
+def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> AvatarPacket:
+    """Return the packet `avatar_id` from the first root that has it; demo presenters are built when needed.
+
+    A demo made by other weights or from other pictures is made anew, in the first root. PacketError lists
+    what there is if the name is unknown.
+    """
+    demo = demo_presenters().get(avatar_id)
+    if demo is None:
+        try:
+            return open_packet(find_packet(avatar_id, roots))
+        except PacketError as e:
+            raise PacketError(f"{e}, and the demos {', '.join(demo_presenters())}") from None
+    model = MuseTalkModel()
+    source = {"name": demo["file"], "sha256": file_sha256(FOLDER / demo["file"])}
+    try:
+        packet = open_packet(find_packet(avatar_id, roots))
+        if dict(packet.info.source) == source and packet.info.model["sha256"] == model.identity:
+            return packet
+    except PacketError:
+        pass
+    frames = read_source(FOLDER / demo["file"], fps=parse_fps(demo["fps"])).frames
+    boxes = [tuple(b) for b in demo["boxes"]]
+    fps = parse_fps(demo["fps"])
+    return build_avatar(ctx, model, frames, boxes, roots[0], avatar_id, fps, demo["cycle"], source)

@@ -1,0 +1,137 @@
+"""MuseTalk as a stage: a stream of face crops, and the stream that puts them back into the avatar's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_half_mask
+from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
+from ..core.packet import AvatarPacket, PacketReader
+from .handle import MuseTalkModel
+from .model import to_rgb_uint8
+from .speech import Speech
+
+MAX_BATCH = 64
+
+
+class CropStream(FrameStream):
+    """Face crops (n, crop, crop, 3) for every video frame of `speech`, each with its placement.
+
+    The network always runs on `batch` frames counted from frame 0 (the tail is padded and trimmed), so
+    the result depends neither on where the audio ends nor on how many frames the consumer asks for.
+    """
+
+    stage = "MuseTalk render"
+
+    def __init__(self, model: MuseTalkModel, avatar: AvatarPacket, speech: Speech, batch: int = 8) -> None:
+        if not 1 <= batch <= MAX_BATCH:
+            raise ValueError(f"batch {batch} is outside 1..{MAX_BATCH}; 8 suits most machines")
+        if speech.model.key != model.key:
+            raise ValueError("the speech features come from another model; connect one loader to both nodes")
+        check_avatar(model, avatar)
+        self.model, self.avatar, self.speech, self.batch = model, avatar, speech, batch
+        size = model.config.crop_size
+        self.info = FrameInfo(size, size, speech.fps, speech.n_frames)
+
+    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
+        nets = ctx.load(self.model)
+        with self.avatar.open() as reader:
+            start = 0
+            for tokens in self.speech.windows(ctx, self.batch):
+                count = tokens.shape[0]
+                index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
+                with ctx.report.timed("neural"):
+                    crops, finite = self._predict(nets, reader, index, tokens)
+                usable = reader.found[index] & finite
+                self._warn(ctx, start, reader.found[index], finite)
+                for i in range(0, count, n):
+                    yield crops[i : i + n], Placement(index[i : i + n], usable[i : i + n])
+                start += count
+
+    def _predict(self, nets, reader: PacketReader, index: torch.Tensor, tokens: torch.Tensor):
+        count = tokens.shape[0]
+        latents = reader.latents[index].to(tokens.device, tokens.dtype)
+        if count < self.batch:
+            latents = torch.cat([latents, latents[-1:].expand(self.batch - count, -1, -1, -1)])
+            tokens = torch.cat([tokens, tokens[-1:].expand(self.batch - count, -1, -1)])
+        with torch.inference_mode():
+            decoded = nets(latents, tokens)[:count]
+            finite = decoded.isfinite().flatten(1).all(1).cpu()
+            return to_rgb_uint8(decoded.nan_to_num()), finite
+
+    @staticmethod
+    def _warn(ctx: RunContext, start: int, found: torch.Tensor, finite: torch.Tensor) -> None:
+        for flags, why in ((found, "no face in the avatar"), (finite, "the network's output is not finite")):
+            frames = (~flags).nonzero().flatten().tolist()
+            if frames:
+                listed = ", ".join(str(start + i) for i in frames)
+                ctx.warn(f"frames {listed}: {why}, the avatar's own frame is shown")
+
+
+class CompositeStream(FrameStream):
+    """Full frames: every avatar frame with its crop blended in. Frames without a usable crop stay as they are."""
+
+    stage = "Composite"
+
+    def __init__(
+        self, crops: FrameStream, avatar: AvatarPacket, mask_mode: str = "mouth", seam_mode: str = "feather"
+    ) -> None:
+        if mask_mode not in MASK_MODES or seam_mode not in SEAM_MODES:
+            raise ValueError(
+                f"mask mode {mask_mode!r} must be one of {', '.join(MASK_MODES)}; "
+                f"seam mode {seam_mode!r} one of {', '.join(SEAM_MODES)}"
+            )
+        made_for = getattr(crops, "avatar", None)
+        if made_for is None:
+            raise ValueError("these frames carry no face placement; connect the output of a Render node")
+        if made_for.digest != avatar.digest:
+            raise ValueError(
+                f"the crops were rendered for avatar {made_for.info.id!r}, not {avatar.info.id!r}; "
+                "connect the same avatar to Render and Composite"
+            )
+        self._crops, self._avatar, self._mask_mode, self._seam_mode = crops, avatar, mask_mode, seam_mode
+        width, height = avatar.info.size
+        self.info = FrameInfo(width, height, crops.info.fps, crops.info.n_frames)
+
+    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+        source = self._crops.chunks(ctx, n)
+        try:
+            with self._avatar.open() as reader:
+                for chunk in source:
+                    if chunk.placement is None:
+                        raise StageError("Composite: a chunk has no placement")
+                    with ctx.report.timed("composite"):
+                        frames = self._blend(reader, chunk.frames.cpu().numpy(), chunk.placement)
+                    yield frames, None
+        finally:
+            source.close()
+
+    def _blend(self, reader: PacketReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
+        out = np.empty((len(faces), *self.info.frame_shape), np.uint8)
+        for k, at in enumerate(placement.avatar_index.tolist()):
+            out[k] = reader.frame(at).numpy()
+            if placement.usable[k]:
+                crop = reader.crops[at].tolist()
+                composite(out[k], faces[k], reader.boxes[at].tolist(), crop, self._mask(reader, at, crop))
+        return torch.from_numpy(out)
+
+    def _mask(self, reader: PacketReader, at: int, crop: list[int]) -> np.ndarray:
+        mask = lower_half_mask(tuple(crop)) if self._mask_mode == "lower half" else reader.mask(at).numpy()
+        return np.where(mask >= 128, np.uint8(255), np.uint8(0)) if self._seam_mode == "none" else mask
+
+
+def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
+    """Raise ValueError unless `avatar` was built for `model`: engine and weights."""
+    if avatar.info.engine != "musetalk":
+        raise ValueError(
+            f"avatar {avatar.info.id!r} is for the {avatar.info.engine} engine, this is MuseTalk"
+        )
+    made_by = avatar.info.model.get("sha256")
+    if made_by != model.identity:
+        raise ValueError(
+            f"avatar {avatar.info.id!r} was built with weights {str(made_by)[:12]}, the model has "
+            f"{model.identity[:12]}; build the avatar again with this model"
+        )

@@ -1,0 +1,174 @@
+"""Avatar packets: atomic, checked, named errors, no file outside the root."""
+
+import json
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from talkinghead.nodes.core import packet as packet_module
+from talkinghead.nodes.core.packet import (
+    AvatarInfo,
+    PacketError,
+    check_id,
+    find_packet,
+    list_packets,
+    open_packet,
+    verify_packet,
+    write_packet,
+)
+
+
+def info(avatar_id="anna", n=3, cycle="loop", size=(40, 32), fps=Fraction(25)):
+    return AvatarInfo(avatar_id, "musetalk", size, fps, n, cycle, {"name": "t", "sha256": "0"}, {"name": "s"})
+
+
+def tensors(n=3, size=(40, 32), value=7, channels=8):
+    width, height = size
+    masks = [np.full((5 + i, 6), i, np.uint8) for i in range(n)]
+    return {
+        "frames.safetensors": {"frames": torch.full((n, height, width, 3), value, dtype=torch.uint8)},
+        "latents.safetensors": {"latents": torch.ones(n, channels, 4, 4, dtype=torch.float16)},
+        "geometry.safetensors": {
+            "boxes": torch.tensor([[1, 2, 30, 31]] * n, dtype=torch.int32),
+            "crops": torch.zeros(n, 8, dtype=torch.int32),
+            "found": torch.ones(n, dtype=torch.bool),
+            "mask": torch.from_numpy(np.concatenate([m.ravel() for m in masks])),
+            "mask_offsets": torch.tensor(np.cumsum([0] + [m.size for m in masks])),
+            "mask_shapes": torch.tensor([m.shape for m in masks], dtype=torch.int32),
+        },
+    }
+
+
+def test_round_trip(tmp_path):
+    made = write_packet(tmp_path, info(), tensors(), preview=b"jpeg")
+    again = verify_packet(tmp_path / "anna")
+    assert again == made
+    assert again.info == info()
+    with again.open() as reader:
+        assert reader.frame(2).shape == (32, 40, 3)
+        assert reader.mask(1).shape == (6, 6)
+        assert int(reader.mask(2)[0, 0]) == 2
+        assert reader.latents.dtype == torch.float16
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["anna"]
+
+
+@pytest.mark.parametrize("name", ["caña 日本 x", "video 😀", "a", "x" * 100])
+def test_names_of_any_script(tmp_path, name):
+    write_packet(tmp_path, info(name), tensors())
+    assert [p.name for p in list_packets([tmp_path])] == [name]
+    assert open_packet(find_packet(name, [tmp_path])).info.id == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "..",
+        ".hidden",
+        "a/b",
+        "a\\b",
+        "../up",
+        "/abs",
+        "C:",
+        "nul",
+        "con.txt",
+        "end.",
+        "x" * 101,
+        "a\n",
+    ],
+)
+def test_names_that_leave_the_folder_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="avatar name"):
+        check_id(name)
+    with pytest.raises(ValueError, match="avatar name"):
+        write_packet(tmp_path, info(name), tensors())
+    with pytest.raises(ValueError, match="avatar name"):
+        find_packet(name, [tmp_path])
+
+
+def test_rebuilding_replaces_atomically_and_a_failure_keeps_the_old_one(tmp_path, monkeypatch):
+    old = write_packet(tmp_path, info(), tensors(value=7))
+    new = write_packet(tmp_path, info(), tensors(value=9))
+    assert new.digest != old.digest
+    with pytest.raises(PacketError, match="rebuilt"):
+        old.open()
+    monkeypatch.setattr(packet_module, "file_sha256", lambda p: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        write_packet(tmp_path, info(), tensors(value=1))
+    monkeypatch.undo()
+    assert verify_packet(tmp_path / "anna").digest == new.digest
+    assert [p.name for p in tmp_path.iterdir()] == ["anna"]
+
+
+def edit(path, **changes):
+    manifest = json.loads((path / "packet.json").read_text("utf-8"))
+    manifest.update(changes)
+    (path / "packet.json").write_text(json.dumps(manifest), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"format": "zip"}, "format"),
+        ({"engine": "wav2lip"}, "wav2lip"),
+        ({"cycle": "bounce"}, "bounce"),
+        ({"n_frames": 4}, "frames"),
+        ({"size": [41, 32]}, "frames"),
+        ({"fps": "fast"}, "fast"),
+        ({"id": "bob"}, "bob"),
+        ({"files": None}, "files"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_named(tmp_path, change, message):
+    path = write_packet(tmp_path, info(), tensors()).path
+    edit(path, **change)
+    with pytest.raises(PacketError, match=message):
+        open_packet(path)
+
+
+def test_damaged_files_are_named(tmp_path):
+    path = write_packet(tmp_path, info(), tensors()).path
+    latents = path / "latents.safetensors"
+    whole = latents.read_bytes()
+    latents.write_bytes(whole[:-10])
+    with pytest.raises(PacketError, match="latents.safetensors: .* bytes"):
+        open_packet(path)
+    latents.write_bytes(struct.pack("<Q", 1 << 60) + whole[8:])
+    with pytest.raises(PacketError, match="no safetensors header"):
+        open_packet(path)
+    flipped = bytearray(whole)
+    flipped[-1] ^= 1
+    latents.write_bytes(flipped)
+    open_packet(path)
+    with pytest.raises(PacketError, match="latents.safetensors: content"):
+        verify_packet(path)
+    latents.unlink()
+    with pytest.raises(PacketError, match="latents.safetensors: missing"):
+        open_packet(path)
+
+
+def test_four_channel_latents_of_one_picture_are_not_an_avatar(tmp_path):
+    with pytest.raises(PacketError, match="5 channels"):
+        write_packet(tmp_path, info(), tensors(channels=5))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_frames_follow_time_not_index(tmp_path):
+    avatar = write_packet(tmp_path, info(n=30, fps=Fraction(30)), tensors(n=30))
+    at = avatar.avatar_indices(0, 25, Fraction(25))
+    assert at.tolist() == [i * 30 // 25 for i in range(25)]
+    assert avatar.avatar_indices(10, 5, Fraction(25)).tolist() == at[10:15].tolist()
+    assert avatar.avatar_indices(0, 4, Fraction(60)).tolist() == [0, 0, 1, 1]
+
+
+def test_an_unknown_avatar_lists_the_known_ones(tmp_path):
+    write_packet(tmp_path, info(), tensors())
+    with pytest.raises(PacketError, match="there are: anna"):
+        find_packet("bob", [tmp_path])
+    with pytest.raises(PacketError, match="none"):
+        find_packet("bob", [tmp_path / "absent"])
