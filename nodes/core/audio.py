@@ -91,11 +91,11 @@ class MemoryAudio(AudioClip):
     def __init__(self, waveform: Any, sample_rate: int, name: str = "audio") -> None:
         data = _as_array(waveform, name)
         if data.ndim == 3:
-            if data.shape[0] > 1:
+            if data.shape[0] != 1:
                 raise ValueError(
                     f"{name} is a batch of {data.shape[0]} clips; give one at a time (split the batch)"
                 )
-            data = data.reshape(data.shape[1:]) if data.shape[0] == 0 else data[0]
+            data = data[0]
         if data.ndim == 1:
             data = data[None]
         if data.ndim != 2:

@@ -17,6 +17,9 @@ from .audio import BLOCK, AudioClip, need, positive, rebatch
 MIN_GAP, MAX_GAP = 0.01, 60.0
 """Seconds. Time stamps of some containers jitter by milliseconds; hours mean a broken clock, not a gap."""
 
+DAMAGE_STEP = 512
+"""Samples tried at a time around a place that libsndfile cannot decode."""
+
 
 class FileAudio(AudioClip):
     """A clip in a file, decoded again, block by block, each time it is read. Made by `open_file`."""
@@ -96,24 +99,35 @@ def _open_soundfile(path: Path) -> FileAudio | None:
 
 
 def _read_soundfile(path: Path, clip: FileAudio) -> Iterator[np.ndarray]:
+    done, whole = 0, True
+    while done < clip.n_samples:
+        for block in _read_from(path, done, BLOCK):
+            done += len(block)
+            yield np.ascontiguousarray(block.T)
+        if done < clip.n_samples:  # what is lost here becomes silence, what follows stays in time
+            end = min(clip.n_samples, done + BLOCK)
+            while done < end:
+                n = min(DAMAGE_STEP, end - done)
+                block = next(_read_from(path, done, n), np.zeros((0, clip.channels), np.float32))
+                if len(block) < n and whole:
+                    whole = False
+                    clip.note(f"damaged at {done / clip.sample_rate:.2f} s; what does not decode is silent")
+                done += n
+                yield np.concatenate([block.T, np.zeros((clip.channels, n - len(block)), np.float32)], axis=1)
+
+
+def _read_from(path: Path, start: int, size: int) -> Iterator[np.ndarray]:
+    """Yield float32 (n, channels) blocks from sample `start` on, until the end or the first damage."""
     import soundfile as sf
 
-    done = 0
-    with sf.SoundFile(path) as f:
-        while done < clip.n_samples:
-            try:
-                block = f.read(BLOCK, dtype="float32", always_2d=True)
-            except sf.SoundFileError:
-                block = ()
-            if not len(block):
-                break
-            yield np.ascontiguousarray(block.T)
-            done += len(block)
-    if done < clip.n_samples:  # libsndfile gives up at damage, FFmpeg finds its way past it
-        clip.note(f"damaged after {done / clip.sample_rate:.2f} s; what can be read from there on is used")
-        for _, block, _ in _decode_av(path, {}):
-            yield block[:, done:]
-            done -= min(done, block.shape[1])
+    try:
+        with sf.SoundFile(path) as f:
+            if start:
+                f.seek(start)
+            while len(block := f.read(size, dtype="float32", always_2d=True)):
+                yield block
+    except sf.SoundFileError:
+        return
 
 
 def _open_av(path: Path) -> FileAudio:
