@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-ROOT = TESTS.parent
 # At the end, so that nothing of a ComfyUI tree put in front later is hidden.
 sys.path += [str(TESTS), str(TESTS / "comfy")]
 
@@ -26,16 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
-def unavailable(reason: str) -> None:
-    """Skip the test, saying why; under CI what is missing is a failure."""
-    if os.environ.get("CI", "").lower() not in ("", "0", "false"):
-        pytest.fail(f"{reason} (skipped outside CI)", pytrace=False)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def comfy_tree() -> Path:
     from setup_env import find_tree
+    from support import unavailable
 
     tree = find_tree()
     if tree is None:
@@ -47,10 +39,11 @@ def comfy_tree() -> Path:
 def comfy_server(comfy_tree: Path, tmp_path_factory: pytest.TempPathFactory):
     """A running server with the pack and the stub engine; its log is out/comfy-server.log."""
     from harness.server import ComfyServer
+    from support import OUT, ROOT
 
     packs = {"ComfyUI-TalkingHead": ROOT, "talkinghead_test_nodes": TESTS / "comfy" / "stub_pack"}
     base = tmp_path_factory.mktemp("comfy-base")
-    with ComfyServer(comfy_tree, base, packs, ROOT / "out" / "comfy-server.log") as server:
+    with ComfyServer(comfy_tree, base, packs, OUT / "comfy-server.log") as server:
         print(f"ComfyUI {server.version} at {server.url}")
         yield server
 

@@ -1,0 +1,145 @@
+// Opens ComfyUI's page in a headless Chromium, loads a workflow, queues it from the page, waits for the
+// end and takes screenshots. Prints one JSON object; exit code 0 only if nothing was missing and the run
+// (if there was one) ended in success.
+//
+//   node smoke.mjs --url http://127.0.0.1:8188 --workflow workflow.json --out shots
+//        [--no-queue] [--api-to-ui out.json] [--eval "expression"] [--set Setting.Id=json] [--timeout 120]
+//
+// The workflow may be in UI or API format: the page's own loaders read both. OUT/prompt_api.json is what
+// the page would queue, OUT/workflow_ui.json what it would save; --api-to-ui arranges an API workflow's
+// nodes and saves it in UI format. The browser is $CHROMIUM or /usr/bin/chromium.
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { chromium } from "playwright-core";
+
+const { values: args } = parseArgs({
+  options: {
+    url: { type: "string" },
+    workflow: { type: "string" },
+    out: { type: "string", default: "out" },
+    "no-queue": { type: "boolean", default: false },
+    "api-to-ui": { type: "string" },
+    eval: { type: "string" },
+    set: { type: "string", multiple: true, default: [] },
+    timeout: { type: "string", default: "120" },
+  },
+});
+const timeout = Number(args.timeout) * 1000;
+const report = { console_errors: [], page_errors: [], failed_requests: [], refused_hosts: [] };
+// What a fresh user folder, or a server of another age than the front end, does not have.
+const MAY_BE_ABSENT = /^\/(api\/)?(userdata|user\.css|jobs|global_subgraphs|experiment\/models|templates\/index|node_replacements)/;
+const NOISE = /status of 404|accessed before initialization|Content Security Policy|ERR_FAILED|JobsApiError/;
+
+async function openPage(context) {
+  const { host } = new URL(args.url);
+  // Nothing outside this machine is to be reached: refuse it at once instead of waiting for it.
+  await context.route("**/*", (route) => {
+    const url = new URL(route.request().url());
+    if (url.host === host || ["data:", "blob:"].includes(url.protocol)) return route.continue();
+    if (!report.refused_hosts.includes(url.host)) report.refused_hosts.push(url.host);
+    return route.abort();
+  });
+  const page = context.pages()[0] ?? (await context.newPage());
+  page.on("console", (m) => m.type() === "error" && !NOISE.test(m.text()) && report.console_errors.push(m.text().slice(0, 300)));
+  page.on("pageerror", (e) => report.page_errors.push(String(e).slice(0, 300)));
+  page.on("response", (r) => {
+    const { pathname } = new URL(r.url());
+    const known = r.status() === 404 && MAY_BE_ABSENT.test(pathname);
+    if (r.status() >= 400 && !known) report.failed_requests.push(`${r.status()} ${pathname}`);
+  });
+  // A new user is shown templates and a tutorial; settings are the server's, so they are set there first.
+  for (const pair of ["Comfy.TutorialCompleted=true", ...args.set]) {
+    const [id, body] = pair.split(/=(.*)/s);
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(`${args.url}/api/settings/${id}`, { method: "POST", body, headers });
+    if (!answer.ok) report.page_errors.push(`setting ${id}: ${answer.status}`);
+  }
+  await page.goto(args.url, { waitUntil: "domcontentloaded", timeout });
+  await page.waitForFunction(() => window.app?.graph && window.app?.extensionManager && window.app?.ui, null, { timeout });
+  await page.waitForTimeout(1500);
+  await page.keyboard.press("Escape");
+  return page;
+}
+
+async function loadWorkflow(page) {
+  const workflow = JSON.parse(readFileSync(args.workflow, "utf8"));
+  const isUi = Array.isArray(workflow.nodes);
+  report.load = await page.evaluate(async ([data, ui]) => {
+    const { app, LiteGraph } = window;
+    if (ui) await app.loadGraphData(data, true, true, "smoke");
+    else app.loadApiJson(data, "smoke");
+    await new Promise((r) => setTimeout(r, 800));
+    const types = (app.graph.nodes ?? app.graph._nodes).map((n) => n.type);
+    return { types, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
+  }, [workflow, isUi]);
+  if (args["api-to-ui"]) {
+    if (!isUi) await page.evaluate(() => window.app.graph.arrange?.());
+    const saved = await page.evaluate(() => window.app.graph.serialize());
+    writeFileSync(args["api-to-ui"], JSON.stringify(saved, null, 2) + "\n");
+  }
+  const prompt = await page.evaluate(() => window.app.graphToPrompt());
+  writeFileSync(join(args.out, "prompt_api.json"), JSON.stringify(prompt.output, null, 2) + "\n");
+  writeFileSync(join(args.out, "workflow_ui.json"), JSON.stringify(prompt.workflow, null, 2) + "\n");
+  await page.screenshot({ path: join(args.out, "loaded.png") });
+}
+
+async function queueWorkflow(page) {
+  report.run = await page.evaluate(async (ms) => {
+    const { app } = window;
+    const { api } = app;
+    const seen = {};
+    for (const type of ["executing", "executed", "progress", "progress_state", "b_preview",
+      "b_preview_with_metadata", "progress_text", "execution_cached"]) {
+      api.addEventListener(type, () => { seen[type] = (seen[type] ?? 0) + 1; });
+    }
+    const end = new Promise((resolve) => {
+      for (const status of ["success", "error", "interrupted"]) {
+        api.addEventListener(`execution_${status}`, (e) => resolve({ status, message: e.detail?.exception_message }));
+      }
+      setTimeout(() => resolve({ status: "timeout" }), ms);
+    });
+    const began = performance.now();
+    await app.queuePrompt(0, 1);
+    if (Object.keys(app.lastNodeErrors ?? {}).length) return { status: "rejected", errors: app.lastNodeErrors };
+    return { ...(await end), ms: Math.round(performance.now() - began), seen };
+  }, timeout);
+  await page.waitForTimeout(1500); // players load what they show
+  report.media = await page.evaluate(() => [...document.querySelectorAll("video,audio,img")]
+    .map((m) => ({
+      tag: m.tagName.toLowerCase(),
+      src: (m.currentSrc || m.src || "").replace(location.origin, ""),
+      ready: m.readyState ?? Number(m.complete),
+      width: m.videoWidth ?? m.naturalWidth ?? 0,
+      seconds: m.duration ?? null,
+    }))
+    .filter((m) => m.src.includes("/view")));
+  await page.screenshot({ path: join(args.out, "done.png") });
+}
+
+mkdirSync(args.out, { recursive: true });
+const profile = mkdtempSync(join(tmpdir(), "chromium-"));
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  headless: true,
+  viewport: { width: 1600, height: 900 },
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--mute-audio", "--autoplay-policy=no-user-gesture-required"],
+});
+try {
+  const page = await openPage(context);
+  if (args.workflow) {
+    await loadWorkflow(page);
+    if (!args["no-queue"]) await queueWorkflow(page);
+  }
+  if (args.eval) report.eval = await page.evaluate(args.eval);
+} catch (e) {
+  report.failure = String(e).slice(0, 800);
+} finally {
+  await context.close();
+  rmSync(profile, { recursive: true, force: true });
+}
+console.log(JSON.stringify(report, null, 1));
+const ran = !report.run || report.run.status === "success";
+process.exitCode = !report.failure && !report.load?.missing.length && ran ? 0 : 1;

@@ -1,0 +1,62 @@
+"""The page itself: a saved graph opens, is queued by the page's own code, runs, and the video plays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import OUT, unavailable
+
+HERE = Path(__file__).resolve().parent
+SHOTS = OUT / "browser"
+
+pytestmark = [pytest.mark.comfy, pytest.mark.browser]
+
+
+@pytest.fixture(scope="module")
+def smoke(comfy_server):
+    """Return a function that opens a workflow in the page: (path, *arguments) -> report."""
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if not shutil.which("node"):
+        unavailable("node is not installed")
+    if not (HERE / "node_modules" / "playwright-core").is_dir():
+        unavailable("playwright-core is not installed; `make test` does it where npm is")
+    if not chromium:
+        unavailable("no Chromium: set CHROMIUM or install one (Debian: apt install chromium)")
+
+    def run(workflow: Path, out: Path, *args: str) -> dict:
+        command = ["node", str(HERE / "smoke.mjs"), "--url", comfy_server.url, "--out", str(out)]
+        done = subprocess.run(
+            [*command, "--workflow", str(workflow), *args],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "CHROMIUM": chromium},
+            timeout=300,
+        )
+        assert done.stdout, done.stderr
+        report = json.loads(done.stdout)
+        assert done.returncode == 0, json.dumps(report, indent=1) + done.stderr
+        return report
+
+    return run
+
+
+def save(prompt: dict, path: Path) -> Path:
+    path.write_text(json.dumps(prompt))
+    return path
+
+
+def test_a_stub_graph_becomes_a_ui_graph_and_runs(smoke, tmp_path):
+    prompt = {
+        "1": {"class_type": "TestTone", "inputs": {"samples": 12000, "sample_rate": 24000, "volume": 0.5}},
+        "2": {"class_type": "PreviewAudio", "inputs": {"audio": ["1", 0]}},
+    }
+    ui = tmp_path / "ui.json"
+    report = smoke(save(prompt, tmp_path / "api.json"), SHOTS / "stub", "--api-to-ui", str(ui))
+    print(report)
+    assert report["run"]["status"] == "success"
+    report = smoke(ui, SHOTS / "stub", "--no-queue")
