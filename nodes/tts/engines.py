@@ -69,7 +69,7 @@ def clean_text(text: str, report: Report | None = None) -> str:
     def drop_url(match: re.Match) -> str:
         url = match[0].rstrip(_AFTER_URL)
         dropped.append(url)
-        return " " + match[0][len(url) :]
+        return match[0][len(url) :]
 
     said = _EMOJI.sub(drop, _URL.sub(drop_url, text))
     odd = {c for c in said if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") and not c.isspace()}
