@@ -123,10 +123,22 @@ class RgbDecoder:
         self._exact = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
         self._reformatter = VideoReformatter()
 
-    def convert(self, frame: VideoFrame, matrix: str, color_range: str = "limited") -> np.ndarray:
-        """Return uint8 (H,W,3); chroma is interpolated linearly between its centres."""
+    def convert(
+        self,
+        frame: VideoFrame,
+        matrix: str,
+        color_range: str = "limited",
+        width: int | None = None,
+        height: int | None = None,
+    ) -> np.ndarray:
+        """Return uint8 (H,W,3), scaled if a size is given; chroma is interpolated between its centres.
+
+        `matrix` may also be "bt2020".
+        """
         return self._reformatter.reformat(
             frame,
+            width=width,
+            height=height,
             format="rgb24",
             src_colorspace=_SWSCALE[matrix],
             dst_colorspace=_SWSCALE[matrix],
