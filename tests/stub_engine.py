@@ -55,7 +55,8 @@ def _stream_class(frames: ModuleType) -> type:
             if min(size) < MIN_SIDE:
                 raise ValueError(f"{STAGE}: {size[0]}x{size[1]} is too small, {MIN_SIDE} is the least")
             self._mono = waveform.mean(dim=0)
-            self._rate, self._colour, self._sleep_s, self._fail_at = sample_rate, colour, sleep_s, fail_at_frame
+            self._rate, self._colour = sample_rate, colour
+            self._sleep_s, self._fail_at = sleep_s, fail_at_frame
             n_frames = timeline.frame_count(self._mono.shape[0], sample_rate, fps)
             self.info = frames.FrameInfo(*size, fps, n_frames)
 

@@ -34,7 +34,9 @@ class ComfyServer:
     packs: folder name in custom_nodes -> path of the pack; base: an empty directory of this server's own.
     """
 
-    def __init__(self, tree: Path, base: Path, packs: Mapping[str, Path], log: Path, args: tuple = ("--cpu",)):
+    def __init__(
+        self, tree: Path, base: Path, packs: Mapping[str, Path], log: Path, args: tuple = ("--cpu",)
+    ):
         self.tree, self.base, self.packs, self.log, self.args = tree, base, packs, log, args
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
