@@ -210,6 +210,13 @@ class TestMono:
         assert "voice: 2 NaN or Inf" in line
         assert "first at 5000 (0.104 s)" in line
 
+    def test_first_bad_sample_is_found_in_any_block(self):
+        data = noise(200000)
+        data[0, [180000, 140001]] = np.inf
+        report = Report()
+        mono(MemoryAudio(data, 16000), report=report)
+        assert "first at 140001 (8.750 s)" in report.text()
+
     def test_float64_beyond_float32(self):
         report = Report()
         assert np.isfinite(mono(MemoryAudio(np.full(9, 1e300), 16000), report=report)).all()
