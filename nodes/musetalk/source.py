@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from ..core.frames import RunContext
+from ..core.image_read import read_image
 from ..core.images import cover
 from ..core.packet import file_sha256
-from ..core.video_read import IMAGE_SUFFIXES, VideoStream, read_image
+from ..core.video_read import VideoStream
 
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 DEFAULT_MAX_FRAMES = 50
 """Two seconds at 25 fps: enough for a loop, 39 MB of 512x512 frames."""
 

@@ -31,10 +31,6 @@ class Speech:
     audio: AudioClip
     fps: Fraction
 
-    def __post_init__(self) -> None:
-        if self.audio.n_samples < 1:
-            raise ValueError("the audio has no samples; a video needs at least one")
-
     @property
     def n_frames(self) -> int:
         """Frames that cover the audio: ceil(seconds * fps)."""
