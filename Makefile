@@ -53,7 +53,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python has no venv module; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@echo "Setting up $(VENV): torch, the pack and its extras (about two minutes the first time)" >&2
 	@$(PY) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) install $(TORCH) 1>&2
+	@$(PIP) install 'setuptools>=77' $(TORCH) 1>&2
 	@$(PIP) install -e '.[tts,dev]' 1>&2
 	@rm -f $(VENV)/.ready-*
 	@touch '$@'

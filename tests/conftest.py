@@ -45,6 +45,10 @@ def comfy_server(comfy_tree: Path, tmp_path_factory: pytest.TempPathFactory):
     base = tmp_path_factory.mktemp("comfy-base")
     with ComfyServer(comfy_tree, base, packs, OUT / "comfy-server.log") as server:
         print(f"ComfyUI {server.version} at {server.url}")
+        log = server.log.read_text(errors="replace")
+        if "IMPORT FAILED" in log:
+            start = max(0, log.find("Traceback"))
+            pytest.fail(f"a pack could not be imported by the server:\n{log[start:][:3000]}", pytrace=False)
         yield server
 
 

@@ -1,0 +1,59 @@
+"""Importing the pack in ComfyUI is quick, silent and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from support import ROOT, TESTS
+
+pytestmark = pytest.mark.comfy
+
+IMPORT_S = 0.3
+# Optional, slow or easily broken packages: imported where they are used, never with the pack.
+LATE = {"cv2", "onnx", "onnxruntime", "piper", "soundfile", "tensorrt", "torchcodec", "triton"}
+
+
+@pytest.fixture(scope="module")
+def probe(comfy_tree, tmp_path_factory) -> dict:
+    """What import_probe.py says, with the quickest of three imports: the machine has other work as well."""
+    pack = tmp_path_factory.mktemp("custom_nodes") / "ComfyUI-TalkingHead"
+    pack.symlink_to(ROOT, target_is_directory=True)
+    answers = []
+    for _ in range(3):
+        base = tmp_path_factory.mktemp("base")
+        command = [
+            sys.executable,
+            str(TESTS / "comfy" / "import_probe.py"),
+            str(comfy_tree),
+            str(base),
+            str(pack),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=comfy_tree, timeout=300)
+        assert done.returncode == 0, done.stderr
+        answers.append(json.loads(done.stdout.splitlines()[-1]) | {"stderr": done.stderr})
+        if answers[-1]["seconds"] < IMPORT_S:
+            break
+    return min(answers, key=lambda a: a["seconds"])
+
+
+def test_import_is_quick(probe):
+    print(f"import, entry point and schemas: {probe['seconds']:.3f} s")
+    assert probe["seconds"] < IMPORT_S
+
+
+def test_import_changes_nothing(probe):
+    assert probe["changed"] == {}
+    assert probe["files"] == []
+
+
+def test_import_leaves_optional_packages_alone(probe):
+    print(f"brought in by the pack: {probe['modules']}")
+    assert not LATE & set(probe["modules"])
+
+
+def test_import_finds_every_node_of_the_server(probe, client):
+    server = {n for n in client.get("/object_info") if n.startswith("TalkingHead")}
+    assert set(probe["nodes"]) == server
