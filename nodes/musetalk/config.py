@@ -308,5 +308,5 @@ EMBEDDED = MuseTalkConfig(
         cross_attention_dim=128,
         attention_head_dim=4,
     ),
-    vae=VAEConfig(block_out_channels=(16, 32, 64, 64), layers_per_block=1, norm_num_groups=8),
+    vae=VAEConfig(block_out_channels=(16, 24, 48, 64), layers_per_block=1, norm_num_groups=8),
 )

@@ -26,7 +26,7 @@ class ResnetBlock(nn.Module):
         if time is not None:
             hidden = hidden + self.time_emb_proj(time)[:, :, None, None]
         hidden = self.conv2(F.silu(self.norm2(hidden), inplace=True))
-        return hidden + (x if self.conv_shortcut is None else self.conv_shortcut(x))
+        return hidden.add_(x if self.conv_shortcut is None else self.conv_shortcut(x))
 
 
 class Downsample(nn.Module):
@@ -49,7 +49,20 @@ class Upsample(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
+            return self._transposed(x)
         return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+
+    def _transposed(self, x: Tensor) -> Tensor:
+        """The same sum with repeated pixels added up in the kernel first: 4 products an output instead of 9.
+
+        A 4x4 transposed convolution of stride 2; halves the time on a CPU and rounds about 1e-6 differently.
+        Exported graphs keep the plain form, which engines know best.
+        """
+        kernel = self.conv.weight.flip(2, 3).transpose(0, 1)
+        kernel = sum(F.pad(kernel, (j, 1 - j, i, 1 - i)) for i in (0, 1) for j in (0, 1))
+        kernel = kernel.contiguous(memory_format=torch.channels_last)
+        return F.conv_transpose2d(x, kernel, self.conv.bias, stride=2, padding=1)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
