@@ -20,7 +20,7 @@ import av
 import numpy as np
 
 from .audio import AudioClip
-from .color import Nv12Encoder, color_tags, matrix_for_height, nv12_planes, pad_to_even
+from .color import Nv12Encoder, color_tags, matrix_for_height, nv12_planes, pad_to_even, plane_view
 from .frames import FrameInfo
 from .report import Report
 
@@ -158,11 +158,9 @@ class VideoFile:
 
     def _picture(self, pixels: np.ndarray) -> av.VideoFrame:
         picture = av.VideoFrame(self.width, self.height, "nv12")
-        y, uv = (
-            np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:, : self.width]
-            for plane in picture.planes
-        )
-        y, uv = y[: self.height], uv[: self.height // 2].reshape(self.height // 2, self.width // 2, 2)
+        y = plane_view(picture.planes[0], self.width, self.height)
+        uv = plane_view(picture.planes[1], self.width, self.height // 2)
+        uv = uv.reshape(self.height // 2, self.width // 2, 2)
         if self._converter:
             self._converter.convert(pad_to_even(pixels[None])[0], y, uv)
         else:
