@@ -143,8 +143,10 @@ class WhisperEncoder(nn.Module):
         dim = config.d_model
         self.conv1 = nn.Conv1d(config.n_mels, dim, 3, padding=1)
         self.conv2 = nn.Conv1d(dim, dim, 3, stride=2, padding=1)
-        table = _sinusoids(config.max_source_positions, dim)
-        self.embed_positions = nn.Embedding.from_pretrained(table, freeze=True)
+        self.embed_positions = nn.Embedding(config.max_source_positions, dim)
+        if not self.embed_positions.weight.is_meta:
+            self.embed_positions.weight.data = _sinusoids(config.max_source_positions, dim)
+        self.embed_positions.requires_grad_(False)
         layer = (dim, config.encoder_attention_heads, config.encoder_ffn_dim)
         self.layers = nn.ModuleList(_Layer(*layer) for _ in range(config.encoder_layers))
         self.layer_norm = nn.LayerNorm(dim)
