@@ -202,6 +202,17 @@ def build_nets(
     return nets.eval().requires_grad_(False)
 
 
+def load_config(folder: Path) -> MuseTalkConfig:
+    """Read `folder`/config.json. ValueError names the file if it is missing or damaged."""
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{path} is missing: reinstall the pack, or make it with tools/train_demo.py")
+    try:
+        return MuseTalkConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): reinstall the pack") from error
+
+
 def load_nets(folder: Path, dtype: torch.dtype = torch.float32) -> MuseTalkNets:
     """Networks saved by `save_nets` in `folder` (model.safetensors and config.json).
 
