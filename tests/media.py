@@ -88,7 +88,8 @@ class Clip:
             video = box.add_stream("libx264", rate=1 / tick, options={"crf": "8", "g": str(self.gop)})
             video.width, video.height, video.pix_fmt = self.width, self.height, "yuv420p"
             video.codec_context.time_base = tick
-            video.codec_context.colorspace, video.codec_context.color_range = self.colorspace, self.color_range
+            video.codec_context.colorspace = self.colorspace
+            video.codec_context.color_range = self.color_range
             if self.rotation or self.hflip:
                 video.set_display_rotation(self.rotation, hflip=self.hflip)
             sound = None
@@ -104,8 +105,10 @@ class Clip:
                 box.mux(video.encode(frame))
             box.mux(video.encode())
             if sound is not None:
-                block = av.AudioFrame.from_ndarray(np.ascontiguousarray(self.sound), "fltp", _layout(self.sound))
-                block.sample_rate, block.pts, block.time_base = self.sound_rate, 0, Fraction(1, self.sound_rate)
+                samples, layout = np.ascontiguousarray(self.sound), _layout(self.sound)
+                block = av.AudioFrame.from_ndarray(samples, "fltp", layout)
+                block.sample_rate, block.time_base = self.sound_rate, Fraction(1, self.sound_rate)
+                block.pts = 0
                 box.mux([*sound.encode(block), *sound.encode()])
         return path
 
@@ -123,16 +126,20 @@ def decode_sound(path: Path) -> tuple[np.ndarray, int]:
         return np.concatenate([f.to_ndarray() for f in box.decode(audio=0)], axis=1), rate
 
 
-def sine(seconds: float, rate: int = 16000, channels: int = 1, hz: float = 440.0, level: float = 0.5) -> np.ndarray:
+def sine(
+    seconds: float, rate: int = 16000, channels: int = 1, hz: float = 440.0, level: float = 0.5
+) -> np.ndarray:
     """Return float32 (channels, n); channel c sounds at hz * (c + 1)."""
     t = np.arange(round(seconds * rate)) / rate
-    return np.stack([level * np.sin(2 * np.pi * hz * (c + 1) * t) for c in range(channels)]).astype(np.float32)
+    waves = [level * np.sin(2 * np.pi * hz * (c + 1) * t) for c in range(channels)]
+    return np.stack(waves).astype(np.float32)
 
 
 def sweep(seconds: float, rate: int = 16000, low: float = 100.0, high: float = 4000.0) -> np.ndarray:
     """Return float32 (1, n): a linear chirp, which unlike a sine shows any shift in time."""
     t = np.arange(round(seconds * rate)) / rate
-    return (0.5 * np.sin(2 * np.pi * (low * t + (high - low) * t * t / (2 * seconds))))[None].astype(np.float32)
+    cycles = low * t + (high - low) * t * t / (2 * seconds)
+    return (0.5 * np.sin(2 * np.pi * cycles))[None].astype(np.float32)
 
 
 def speech_like(seconds: float, rate: int = 16000, seed: int = 0) -> np.ndarray:

@@ -164,7 +164,9 @@ class RgbDecoder:
         m = inverse_coefficients(matrix, color_range).astype(np.float32)
         return cv2.transform(self._yuv, m, dst=self._rgb)
 
-    def _swscale(self, frame: VideoFrame, matrix: str, color_range: str, width: int, height: int) -> np.ndarray:
+    def _swscale(
+        self, frame: VideoFrame, matrix: str, color_range: str, width: int, height: int
+    ) -> np.ndarray:
         from av.video.reformatter import Interpolation, VideoReformatter
 
         self._reformatter = self._reformatter or VideoReformatter()

@@ -23,7 +23,9 @@ def read_image(path: str | os.PathLike, background: tuple[int, int, int] = (0, 0
     data = source.read_bytes()
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
     if pixels is None:
-        raise ValueError(f"{source.name} ({len(data)} bytes) is not a picture OpenCV reads; give png, jpg or webp")
+        raise ValueError(
+            f"{source.name} ({len(data)} bytes) is not a picture OpenCV reads; give png, jpg or webp"
+        )
     if pixels.dtype == np.uint16:
         pixels = np.rint(pixels / 257.0).astype(np.uint8)
     elif pixels.dtype != np.uint8:

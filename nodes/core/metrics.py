@@ -164,7 +164,9 @@ def _array(frames) -> np.ndarray:
 def _pair(a, b, box: Box | None) -> tuple[np.ndarray, np.ndarray]:
     a, b = _array(a), _array(b)
     if a.shape != b.shape:
-        raise ValueError(f"videos of unequal shape: {a.shape} and {b.shape}; bring them to one size and length")
+        raise ValueError(
+            f"videos of unequal shape: {a.shape} and {b.shape}; bring them to one size and length"
+        )
     return (a, b) if box is None else (_crop(a, box), _crop(b, box))
 
 

@@ -259,7 +259,9 @@ class _Sound:
                 block = next(blocks)
             except Exception as e:  # also StopIteration: a finished render is worth more than its sound
                 at = got / self._clip.sample_rate
-                self._report.warn(f"the sound ends at {at:.2f} s ({type(e).__name__}: {e}); the rest is silent")
+                self._report.warn(
+                    f"the sound ends at {at:.2f} s ({type(e).__name__}: {e}); the rest is silent"
+                )
                 return
             got += block.shape[1]
             yield self._clean(block)

@@ -31,7 +31,7 @@ STANDARD_RATES = tuple(
     for r in ((n, Fraction(n * 1000, 1001)) if n % 25 else (n,))
 )
 _MATRIX_OF_TAG = {1: "bt709", 4: "bt601", 5: "bt601", 6: "bt601", 7: "bt709", 9: "bt2020", 10: "bt2020"}
-_FULL_RANGE_FORMATS = ("yuvj", "rgb", "bgr", "gbr", "argb", "abgr", "gray", "ya", "pal", "mono", "0rgb", "0bgr")
+_FULL_RANGE_FORMATS = tuple("yuvj rgb bgr gbr argb abgr 0rgb 0bgr gray ya pal mono".split())
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ def probe_video(path: str | os.PathLike) -> VideoProbe:
         stream = _video_stream(box, source)
         frame = _first_frame(box, stream, source)
         transpose, flip_x, flip_y = _orientation(frame)
-        codec, sound = stream.codec_context.name, box.streams.audio
-        rate_hz, channels = (sound[0].codec_context.sample_rate, sound[0].codec_context.channels) if sound else (0, 0)
+        codec = stream.codec_context.name
+        sound = box.streams.audio[0].codec_context if box.streams.audio else None
+        rate_hz, channels = (sound.sample_rate, sound.channels) if sound else (0, 0)
         average, guessed = stream.average_rate, stream.guessed_rate
         aspect = stream.sample_aspect_ratio
     first, seconds, n, is_vfr, fps = _timing(source, average, guessed)
@@ -114,7 +115,7 @@ def probe_video(path: str | os.PathLike) -> VideoProbe:
         matrix=matrix,
         range=color_range,
         tagged=tagged,
-        has_audio=bool(sound),
+        has_audio=sound is not None,
         audio_rate_hz=rate_hz,
         audio_channels=channels,
         notes=tuple(notes),
@@ -141,7 +142,9 @@ class VideoStream(FrameStream):
         fps = fps or self.probe.fps
         total = self.probe.frames_at(fps)
         if not 0 <= start < total:
-            raise ValueError(f"start {start} is outside 0..{total - 1}, {self.probe.path.name} has {total} frames")
+            raise ValueError(
+                f"start {start} is outside 0..{total - 1}, {self.probe.path.name} has {total} frames"
+            )
         if limit is not None and limit < 1:
             raise ValueError(f"limit {limit} is below 1; leave it out to read to the end")
         self._start = start
@@ -339,4 +342,6 @@ def describe(probe: VideoProbe) -> str:
     rate = f"{'variable, about ' if probe.is_vfr else ''}{fps_text(probe.fps)} fps"
     sound = f"{probe.audio_rate_hz} Hz x {probe.audio_channels}" if probe.has_audio else "no sound"
     turned = f", turned by {probe.rotation}" if probe.rotation else ""
-    return f"{probe.width}x{probe.height}{turned}, {rate}, {float(probe.seconds):.2f} s, {probe.codec}, {sound}"
+    return (
+        f"{probe.width}x{probe.height}{turned}, {rate}, {float(probe.seconds):.2f} s, {probe.codec}, {sound}"
+    )

@@ -127,7 +127,9 @@ def write_video(
 def _check_target(path: str | os.PathLike) -> Path:
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
-        raise ValueError(f"{target.name!r} does not end in one of {', '.join(FORMATS)}; choose .mp4 if unsure")
+        raise ValueError(
+            f"{target.name!r} does not end in one of {', '.join(FORMATS)}; choose .mp4 if unsure"
+        )
     if target.is_dir():
         raise ValueError(f"{target} is a folder; give a file name in it")
     try:
@@ -146,7 +148,9 @@ def _check_audio(audio: AudioClip | None, info: FrameInfo, report: Report) -> Au
     apart = Fraction(audio.n_samples, audio.sample_rate) - info.seconds
     if abs(apart) > 1 / info.fps:
         which = "longer" if apart > 0 else "shorter"
-        report.warn(f"the sound is {abs(float(apart)):.3f} s {which} than the {float(info.seconds):.3f} s of video")
+        report.warn(
+            f"the sound is {abs(float(apart)):.3f} s {which} than the {float(info.seconds):.3f} s of video"
+        )
     return audio
 
 
@@ -244,16 +248,23 @@ class _Writer:
             return
         where = f"video writer, frame {self._done} of {self._total}"
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StageError(f"{where}: the disk is full ({error.strerror}); free some space and run again") from error
+            raise StageError(
+                f"{where}: the disk is full ({error.strerror}); free some space and run again"
+            ) from error
         raise StageError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def _tell(result: WriteResult, info: FrameInfo, report: Report) -> None:
     size = f"{result.width}x{result.height}"
-    report.fact("video", f"{size}, {result.n_frames} frames at {fps_text(result.fps)} fps, {float(result.duration):.2f} s")
+    report.fact(
+        "video",
+        f"{size}, {result.n_frames} frames at {fps_text(result.fps)} fps, {float(result.duration):.2f} s",
+    )
     if result.padded:
         report.fact("padded", f"{info.width}x{info.height} -> {size}")
-        report.warn(f"H.264 needs even sides: {info.width}x{info.height} became {size}, last row or column doubled")
+        report.warn(
+            f"H.264 needs even sides: {info.width}x{info.height} became {size}, last row or column doubled"
+        )
     report.fact("size_bytes", result.size_bytes)
     report.fact("first_frame_s", round(result.first_frame_s, 3))
     report.fact("fps_achieved", round(result.n_frames / result.seconds, 1))

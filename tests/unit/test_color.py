@@ -35,7 +35,11 @@ def float_yuv(rgb, matrix, color_range):
 @pytest.mark.parametrize("matrix", color.MATRICES)
 @pytest.mark.parametrize("kind", ["smooth", "noise"])
 def test_nv12_is_the_float_formula(matrix, color_range, kind):
-    rgb = colourful() if kind == "smooth" else np.random.default_rng(1).integers(0, 256, (2, 48, 64, 3), np.uint8)
+    rgb = (
+        colourful()
+        if kind == "smooth"
+        else np.random.default_rng(1).integers(0, 256, (2, 48, 64, 3), np.uint8)
+    )
     nv12 = color.rgb_to_nv12(rgb, matrix, color_range)
     y, uv = float_yuv(rgb, matrix, color_range)
     assert np.abs(nv12[:, :48] - y).max() <= 1.0

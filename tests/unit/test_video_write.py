@@ -84,7 +84,9 @@ def tags(path):
 # Lengths: "must hold" of issue 2, rows 9 and 14, probe P1
 
 
-@pytest.mark.parametrize("fps", [Fraction(24), Fraction(25), NTSC, Fraction(30), Fraction(50), Fraction(60)], ids=str)
+@pytest.mark.parametrize(
+    "fps", [Fraction(24), Fraction(25), NTSC, Fraction(30), Fraction(50), Fraction(60)], ids=str
+)
 @pytest.mark.parametrize("seconds", ["0.05", "0.3", "13.94", "61"])
 def test_picture_and_sound_have_their_exact_lengths(tmp_path, seconds, fps):
     n_samples = int(Fraction(seconds) * 16000)
@@ -117,7 +119,11 @@ def test_other_containers_keep_lengths_too(tmp_path, suffix):
 def test_every_frame_is_there_once_and_in_order_whatever_the_chunk(tmp_path):
     for chunk, n_frames in ((1, 5), (8, 29), (16, 16), (7, 50)):
         result = write_video(
-            numbered(n_frames), tmp_path / "a.mp4", RunContext(), None, WriteOptions(quality="draft", chunk=chunk)
+            numbered(n_frames),
+            tmp_path / "a.mp4",
+            RunContext(),
+            None,
+            WriteOptions(quality="draft", chunk=chunk),
         )
         assert [read_number(f) for f in decode(result.path)] == list(range(n_frames))
 
@@ -155,7 +161,9 @@ def test_sound_is_the_same_all_the_way_through(tmp_path):
         assert np.corrcoef(sound[0, part], wave[0, part])[0, 1] > 0.99
 
 
-@pytest.mark.parametrize(("rate", "out_rate"), [(192000, 48000), (12345, 16000), (6000, 7350), (50000, 48000)])
+@pytest.mark.parametrize(
+    ("rate", "out_rate"), [(192000, 48000), (12345, 16000), (6000, 7350), (50000, 48000)]
+)
 def test_rates_aac_does_not_have_are_resampled_in_place(tmp_path, rate, out_rate):
     """P7: 192 kHz fails when the encoder opens."""
     at = rate
@@ -325,7 +333,9 @@ def nv12_stream(rgb, matrix, fps=Fraction(25)):
 def test_nv12_passes_through_to_the_same_file(tmp_path, size):
     """P3, P4: the wrong label would cost 30 dB."""
     rgb = np.stack([numbered_frame(*size, i) for i in range(12)])
-    a = write_video(TensorStream(torch.from_numpy(rgb), Fraction(25)), tmp_path / "a.mp4", RunContext(), None, HIGH)
+    a = write_video(
+        TensorStream(torch.from_numpy(rgb), Fraction(25)), tmp_path / "a.mp4", RunContext(), None, HIGH
+    )
     b = write_video(nv12_stream(rgb, "bt601"), tmp_path / "b.mp4", RunContext(), None, HIGH)
     first, second = np.stack(decode(a.path)), np.stack(decode(b.path))
     assert np.array_equal(first, second)
@@ -343,7 +353,9 @@ def test_an_nv12_stream_keeps_its_own_matrix(tmp_path):
 def test_odd_sides_are_padded_by_one_and_reported(tmp_path, size):
     """Row 17, P2."""
     rng = np.random.default_rng(0)
-    frame = np.repeat(np.repeat(rng.integers(0, 256, (60, 70, 3), np.uint8), 16, 0), 16, 1)[: size[1], : size[0]]
+    frame = np.repeat(np.repeat(rng.integers(0, 256, (60, 70, 3), np.uint8), 16, 0), 16, 1)[
+        : size[1], : size[0]
+    ]
     ctx = RunContext()
     result = write_video(Stub(3, size, make=lambda i: frame), tmp_path / "a.mp4", ctx, None, HIGH)
     even = (size[0] + size[0] % 2, size[1] + size[1] % 2)
