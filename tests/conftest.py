@@ -47,8 +47,11 @@ def comfy_server(comfy_tree: Path, tmp_path_factory: pytest.TempPathFactory):
         print(f"ComfyUI {server.version} at {server.url}")
         log = server.log.read_text(errors="replace")
         if "IMPORT FAILED" in log:
-            start = max(0, log.find("Traceback"))
-            pytest.fail(f"a pack could not be imported by the server:\n{log[start:][:3000]}", pytrace=False)
+            # from the first traceback, or the message of an entry point, to the table of import times
+            starts = (log.find(word) for word in ("Traceback", "Error while calling", "Cannot import"))
+            start = min((at for at in starts if at >= 0), default=0)
+            reason = log[start : log.find("Import times")][-3000:]
+            pytest.fail(f"the server could not import a pack:\n{reason}", pytrace=False)
         yield server
 
 

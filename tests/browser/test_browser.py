@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import OUT, unavailable
+from support import OUT, ROOT, unavailable
 
 HERE = Path(__file__).resolve().parent
 SHOTS = OUT / "browser"
@@ -60,3 +60,35 @@ def test_a_stub_graph_becomes_a_ui_graph_and_runs(smoke, tmp_path):
     print(report)
     assert report["run"]["status"] == "success"
     report = smoke(ui, SHOTS / "stub", "--no-queue")
+
+
+def graphs() -> list[Path]:
+    return sorted((ROOT / "workflows").glob("*.json"))
+
+
+@pytest.mark.parametrize("graph", graphs(), ids=lambda p: p.stem)
+def test_a_shipped_graph_opens_and_means_the_same_as_its_twin(smoke, graph):
+    out = SHOTS / graph.stem
+    report = smoke(graph, out, "--no-queue")
+    assert report["page_errors"] == []
+    twin = json.loads((graph.parent / "api" / graph.name).read_text("utf-8"))
+    page = json.loads((out / "prompt_api.json").read_text("utf-8"))
+    assert page.keys() == twin.keys()
+    for node, wanted in twin.items():
+        assert page[node]["class_type"] == wanted["class_type"]
+        # the page adds values of its own, such as the state of an audio player
+        assert {k: page[node]["inputs"].get(k) for k in wanted["inputs"]} == wanted["inputs"], f"node {node}"
+
+
+def test_the_quickstart_runs_from_the_page_and_its_video_plays(smoke):
+    out = SHOTS / "musetalk_quickstart"
+    report = smoke(ROOT / "workflows" / "musetalk_quickstart.json", out, "--timeout", "240")
+    print(json.dumps(report["run"]), json.dumps(report["media"]))
+    assert report["page_errors"] == []
+    assert report["failed_requests"] == []
+    assert report["console_errors"] == []
+    [video] = [m for m in report["media"] if m["tag"] == "video"]
+    assert video["ready"] >= 2, "the player has frames to show"
+    assert video["width"] >= 128
+    assert video["seconds"] > 1
+    assert (out / "done.png").stat().st_size > 10_000

@@ -55,13 +55,14 @@ def main() -> None:
     boot(tree, base)
     before, modules = state(), set(sys.modules)
     files = sorted(str(p) for p in base.rglob("*"))
-    began = time.perf_counter()
+    began, wall = time.process_time(), time.perf_counter()
     nodes = node_classes(load_pack(pack))
-    seconds = time.perf_counter() - began
+    seconds, wall = time.process_time() - began, time.perf_counter() - wall
     after = state()
     new = {m.partition(".")[0] for m in set(sys.modules) - modules if not m.startswith(str(pack.parent))}
     answer = {
         "seconds": seconds,
+        "wall": wall,
         "nodes": sorted(nodes),
         "changed": {k: [before[k], after[k]] for k in before if before[k] != after[k]},
         "files": [f for f in map(str, base.rglob("*")) if f not in files],

@@ -18,7 +18,7 @@ LATE = {"cv2", "onnx", "onnxruntime", "piper", "soundfile", "tensorrt", "torchco
 
 @pytest.fixture(scope="module")
 def probe(comfy_tree, tmp_path_factory) -> dict:
-    """What import_probe.py says, with the quickest of three imports: the machine has other work as well."""
+    """What import_probe.py says; the best of three, as the first may have to compile."""
     pack = tmp_path_factory.mktemp("custom_nodes") / "ComfyUI-TalkingHead"
     pack.symlink_to(ROOT, target_is_directory=True)
     answers = []
@@ -40,7 +40,10 @@ def probe(comfy_tree, tmp_path_factory) -> dict:
 
 
 def test_import_is_quick(probe):
-    print(f"import, entry point and schemas: {probe['seconds']:.3f} s")
+    # processor time: the wall clock also counts whatever else the machine is doing
+    print(
+        f"import, entry point and schemas: {probe['seconds']:.3f} s, {probe['wall']:.3f} s by the wall clock"
+    )
     assert probe["seconds"] < IMPORT_S
 
 
