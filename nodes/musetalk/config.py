@@ -7,6 +7,7 @@ model and the embedded tiny one are the same code with other numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -17,11 +18,20 @@ _DOWN_TYPES = ("DownBlock2D", "CrossAttnDownBlock2D")
 _UP_TYPES = ("UpBlock2D", "CrossAttnUpBlock2D")
 
 
-def _check_counts(owner: Any, *names: str) -> None:
+def _check_counts(owner: Any, *names: str, least: int = 1) -> None:
     for name in names:
         value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{type(owner).__name__}.{name} is {value!r}: give a whole number of at least 1")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(
+                f"{type(owner).__name__}.{name} is {value!r}: give a whole number, {least} or more"
+            )
+
+
+def _check_positive(owner: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise ValueError(f"{type(owner).__name__}.{name} is {value!r}: give a number above 0")
 
 
 def _check_divides(owner: Any, name: str, divisor_name: str) -> None:
@@ -38,7 +48,7 @@ def _check_divides(owner: Any, name: str, divisor_name: str) -> None:
 
 def _check_channels(owner: Any) -> None:
     channels = owner.block_out_channels
-    if not channels or any(isinstance(c, bool) or not isinstance(c, int) or c < 1 for c in channels):
+    if not isinstance(channels, tuple) or not channels or any(type(c) is not int or c < 1 for c in channels):
         raise ValueError(
             f"{type(owner).__name__}.block_out_channels is {channels!r}: give one positive whole number a level"
         )
@@ -128,19 +138,17 @@ class UNetConfig:
         _check_counts(self, "in_channels", "out_channels", "layers_per_block", "norm_num_groups")
         _check_counts(self, "cross_attention_dim", "attention_head_dim")
         _check_channels(self)
+        _check_positive(self, "norm_eps")
         _check_divides(self, "block_out_channels", "attention_head_dim")
         _check_fixed(self, act_fn="silu", center_input_sample=False)
         _check_fixed(self, downsample_padding=1, mid_block_scale_factor=1)
         for name, allowed in (("down_block_types", _DOWN_TYPES), ("up_block_types", _UP_TYPES)):
             kinds = getattr(self, name)
-            if len(kinds) != self.n_levels:
+            if not isinstance(kinds, tuple) or len(kinds) != self.n_levels or not set(kinds) <= set(allowed):
                 raise ValueError(
-                    f"UNetConfig.{name} has {len(kinds)} entries for {self.n_levels} levels: "
-                    f"give one per entry of block_out_channels"
+                    f"UNetConfig.{name} is {kinds!r}: give one of {', '.join(allowed)} for each of the "
+                    f"{self.n_levels} entries of block_out_channels"
                 )
-            for kind in kinds:
-                if kind not in allowed:
-                    raise ValueError(f"UNetConfig.{name} has {kind!r}: use one of {', '.join(allowed)}")
 
     @property
     def n_levels(self) -> int:
@@ -171,8 +179,7 @@ class VAEConfig:
         _check_counts(self, "latent_channels", "layers_per_block", "norm_num_groups")
         _check_channels(self)
         _check_fixed(self, in_channels=3, out_channels=3, act_fn="silu")
-        if not self.scaling_factor > 0:
-            raise ValueError(f"VAEConfig.scaling_factor is {self.scaling_factor!r}: give a number above 0")
+        _check_positive(self, "scaling_factor")
 
     @property
     def n_levels(self) -> int:
@@ -200,22 +207,18 @@ class MuseTalkConfig:
 
     def __post_init__(self) -> None:
         _check_counts(self, "crop_size")
-        for side in ("window_left", "window_right"):
-            value = getattr(self, side)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(
-                    f"MuseTalkConfig.{side} is {value!r}: give a whole number of frames, 0 or more"
-                )
+        _check_counts(self, "window_left", "window_right", least=0)
+        _check_positive(self, "masked_fraction")
         step = 2 ** (self.vae.n_levels + self.unet.n_levels - 2)
         if self.crop_size % step:
             raise ValueError(
                 f"MuseTalkConfig.crop_size is {self.crop_size}: {self.vae.n_levels} VAE levels and "
                 f"{self.unet.n_levels} UNet levels need a multiple of {step}"
             )
-        if not 0 < self.masked_fraction < 1 or not 0 < self.masked_from_row < self.crop_size:
+        if not 0 < self.masked_from_row < self.crop_size:
             raise ValueError(
-                f"MuseTalkConfig.masked_fraction is {self.masked_fraction!r}: give the blacked-out share of the "
-                f"crop, between 0 and 1 (upstream 0.5)"
+                f"MuseTalkConfig.masked_fraction is {self.masked_fraction!r}, it must leave and black out at "
+                f"least one row of {self.crop_size}: give a share between 0 and 1 (upstream 0.5)"
             )
         wanted = {
             "unet.in_channels": (
