@@ -28,7 +28,10 @@ CODECS = ("auto", "h264_nvenc", "libx264")
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
 AAC_RATES = (7350, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000)
 AUDIO_PIECE = 8192
-X264_THREADS = 2
+X264_THREADS = 3
+"""Fixed, so that a film has the same bytes on every machine. 512x512 on 2 shared cores, a busy torch producer
+beside it: 1 thread costs 25-40 % more wall time than 2 or 3; CPU time is the same (draft 5.1, balanced 6.4,
+high 12 ms a frame, 0.9 of it colour)."""
 
 _DOWN = math.sqrt(0.5)
 _STEREO = {  # rows left, right; FFmpeg's default channel order for the count; LFE is left out
