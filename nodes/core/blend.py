@@ -87,7 +87,7 @@ def composite(
     """Blend `face` (any square, RGB uint8) into `frame` (H,W,3) in place, inside `box`, by `mask`.
 
     Integer blend div255(face*m + frame*(255-m)), div255(t) = ((t+128) + ((t+128)>>8)) >> 8: mask 0 leaves
-    the frame's bytes, mask 255 gives the face's.
+    the frame's bytes, mask 255 gives the face's. The box may leave the frame, the mask must cover it.
     """
     import cv2
 
@@ -97,7 +97,11 @@ def composite(
     rows, columns = np.flatnonzero(m.any(1)), np.flatnonzero(m.any(0))
     if not rows.size:
         return
-    r0, r1, c0, c1 = rows[0], rows[-1] + 1, columns[0], columns[-1] + 1
+    # A box may leave the frame: what lies outside is not blended.
+    r0, r1 = max(rows[0], -y1), min(rows[-1] + 1, frame.shape[0] - y1)
+    c0, c1 = max(columns[0], -x1), min(columns[-1] + 1, frame.shape[1] - x1)
+    if r0 >= r1 or c0 >= c1:
+        return
     scaled = cv2.resize(face, (x2 - x1, y2 - y1), interpolation=cv2.INTER_LINEAR)[r0:r1, c0:c1]
     weight = m[r0:r1, c0:c1, None].astype(np.uint16)
     area = frame[y1 + r0 : y1 + r1, x1 + c0 : x1 + c1]
