@@ -11,6 +11,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from talkinghead.nodes.musetalk.config import MuseTalkConfig, UNetConfig, VAEConfig
+from talkinghead.nodes.musetalk.model import load_strict, on_meta
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "musetalk"
 ATOL_FP32 = 5e-5
 ATOL_LOG_MEL = 2e-4
@@ -51,3 +54,52 @@ def face256(k: int) -> torch.Tensor:
     green = ((3 * x + 2 * y + 40 * k) // 4) % 256
     red = (120 * ((x // 8 + y // 8) % 2) + 60 + x // 4).clamp(0, 255)
     return torch.stack([red, green, blue], dim=-1).to(torch.uint8)
+
+
+def build(cls: type[torch.nn.Module], config) -> torch.nn.Module:
+    """A network with recipe weights, ready for inference."""
+    module = on_meta(cls, config)
+    load_strict(module, recipe_state(module), "recipe")
+    return module.eval().requires_grad_(False)
+
+
+def reduced_config() -> MuseTalkConfig:
+    """The official model with the narrow UNet and VAE of the fast goldens."""
+    overrides = manifest("vae")["reduced_config_overrides"]
+    return MuseTalkConfig(
+        unet=UNetConfig.from_dict(manifest("unet_reduced")["config"]),
+        vae=VAEConfig.from_dict({**manifest("vae")["config"], **overrides}),
+    )
+
+
+def record(module: torch.nn.Module, names, call) -> dict[str, torch.Tensor]:
+    """Outputs of the named submodules during `call`; the hidden state where a module returns more."""
+    seen = {}
+
+    def keep(name):
+        def hook(_module, _inputs, output):
+            hidden = output[0] if isinstance(output, tuple) else output
+            seen[name] = hidden.clone()  # what follows may work in place
+
+        return hook
+
+    hooks = [module.get_submodule(name).register_forward_hook(keep(name)) for name in names]
+    try:
+        call()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def max_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    assert actual.shape == expected.shape
+    return (actual.double() - expected.double()).abs().max().item()
+
+
+def assert_half_precision(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    """README section 2: largest and rms error of a network run in float16 or bfloat16 on a CPU."""
+    worst, rms = (3e-2, 4e-3) if dtype == torch.float16 else (0.2, 3e-2)
+    error = actual.double() - expected.double()
+    assert error.abs().max().item() <= worst
+    assert error.square().mean().sqrt().item() <= rms
