@@ -44,10 +44,8 @@ def find_tree() -> Path | None:
         if not is_tree(Path(wanted)):
             raise ValueError(f"COMFYUI_DIR={wanted} holds no ComfyUI (main.py, nodes.py, folder_paths.py)")
         return Path(wanted).resolve()
-    # absolute(), not resolve(): a pack linked into custom_nodes stands there too
-    pack = Path(os.path.abspath(__file__)).parents[2]
-    if pack.parent.name == "custom_nodes" and is_tree(pack.parents[1]):
-        return pack.parents[1]
+    if ROOT.parent.name == "custom_nodes" and is_tree(ROOT.parents[1]):
+        return ROOT.parents[1]
     return FETCHED if is_tree(FETCHED) else None
 
 
