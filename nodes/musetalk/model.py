@@ -200,7 +200,8 @@ def build_nets(
     off by 3e-4 (contiguous: 2e-6).
     """
     nets = on_meta(MuseTalkNets, config)
-    state = {k: v.to(dtype, memory_format=_memory_format(k, v)) for k, v in state.items()}
+    # Copies even where the dtype fits: views into a mapped file are unaligned and change results in the last bit.
+    state = {k: v.to(dtype, copy=True, memory_format=_memory_format(k, v)) for k, v in state.items()}
     load_strict(nets, state, source)
     return nets.eval().requires_grad_(False)
 
