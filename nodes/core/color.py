@@ -6,7 +6,7 @@ interleaved U,V. Sides are even. Chroma sits in the centre of its 2x2 pixels (th
 
 Both ways are OpenCV with 3 -> 3 channel matrices, the form of `cv2.transform` that is vectorised, and stay
 within 1 level of the float formulas in Y, U and V (2 in RGB, which amplifies chroma's rounding). Measured
-at 512x512 / 1080x1920 on one core: to NV12 0.6 / 5 ms (swscale 1.1 / 9), to RGB 1.0 / 8 ms.
+at 512x512 / 1080x1920 on one core: to NV12 0.6 / 5 ms (swscale 1.1 / 9), to RGB 1.1 / 8 ms.
 swscale's own defaults do worse: its RGB is 1-2 levels too dark, which adds up over load-save rounds. Here
 chroma is interpolated so that its 2x2 mean is the chroma again, hence load-save rounds do not blur it.
 
