@@ -35,7 +35,7 @@ demo: $(READY)
 
 test: $(TEST_READY) $(BROWSER_READY)
 	@mkdir -p out
-	$(VENV)/bin/pytest --junitxml=out/test-results.xml $(PYTEST_ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(VENV)/bin/pytest --junitxml=out/test-results.xml $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(PY) -m ruff check .

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import struct
-import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -168,8 +168,9 @@ def write_packet(
 
     check_id(info.id)
     root.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".part-", dir=root))
+    work = root / f".part-{uuid.uuid4().hex}"
     try:
+        work.mkdir()
         for name in _SCHEMAS[info.engine]:
             save_file({k: t.contiguous() for k, t in tensors[name].items()}, work / name)
         if preview:
@@ -178,6 +179,9 @@ def write_packet(
         (work / MANIFEST).write_text(
             json.dumps(_manifest(info, files), indent=1, ensure_ascii=False), "utf-8"
         )
+        for path in work.iterdir():
+            # safetensors makes files that only their owner may read; models folders are often shared.
+            path.chmod((work / MANIFEST).stat().st_mode)
         open_packet(work, expect_id=info.id)
         _replace_folder(work, root / info.id)
     except BaseException:
@@ -345,15 +349,14 @@ def _replace_folder(new: Path, final: Path) -> None:
     if not final.exists():
         os.replace(new, final)
         return
-    old = Path(tempfile.mkdtemp(prefix=".old-", dir=final.parent))
-    os.replace(final, old / "packet")
+    old = final.with_name(f".old-{uuid.uuid4().hex}")
+    os.replace(final, old)
     try:
         os.replace(new, final)
     except OSError:
-        os.replace(old / "packet", final)
+        os.replace(old, final)
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def file_sha256(path: Path) -> str:

@@ -55,6 +55,15 @@ def test_round_trip(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["anna"]
 
 
+def test_others_may_read_what_the_umask_allows(tmp_path):
+    path = write_packet(tmp_path, info(), tensors()).path
+    (tmp_path / "plain").write_text("x")
+    for file in path.iterdir():
+        assert file.stat().st_mode == (tmp_path / "plain").stat().st_mode, file.name
+    (tmp_path / "folder").mkdir()
+    assert path.stat().st_mode == (tmp_path / "folder").stat().st_mode
+
+
 @pytest.mark.parametrize("name", ["caña 日本 x", "video 😀", "a", "x" * 100])
 def test_names_of_any_script(tmp_path, name):
     write_packet(tmp_path, info(name), tensors())
