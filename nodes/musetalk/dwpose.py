@@ -16,9 +16,9 @@ N_POINTS = 133
 FACE = slice(23, 91)
 """The 68 face points, iBUG order, among the 133 whole-body points."""
 BINS_PER_PIXEL = 2.0
-_PADDING = 1.25
-_MEAN_RGB = np.array([123.675, 116.28, 103.53], np.float32)
-_STD_RGB = np.array([58.395, 57.12, 57.375], np.float32)
+PADDING = 1.25
+MEAN_RGB = np.array([123.675, 116.28, 103.53], np.float32)
+STD_RGB = np.array([58.395, 57.12, 57.375], np.float32)
 
 Run = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -45,7 +45,7 @@ MIRROR_PAIRS = _mirror_pairs()
 def whole_image_box(width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
     """Return centre and scale (width, height in pixels) of the frame as the network sees it, float32 (2,) each."""
     center = np.array([width / 2, height / 2], np.float32)
-    w, h = np.float32(width) * np.float32(_PADDING), np.float32(height) * np.float32(_PADDING)
+    w, h = np.float32(width) * np.float32(PADDING), np.float32(height) * np.float32(PADDING)
     aspect = INPUT_WIDTH / INPUT_HEIGHT
     scale = (w, w / aspect) if w > h * aspect else (h * aspect, h)
     return center, np.array(scale, np.float32)
@@ -68,7 +68,7 @@ def warp(frame: np.ndarray) -> np.ndarray:
 
 def normalise(picture: np.ndarray) -> np.ndarray:
     """Return the network's input of a warped RGB picture: float32 (1, 3, 384, 288)."""
-    values = (picture.astype(np.float32) - _MEAN_RGB) / _STD_RGB
+    values = (picture.astype(np.float32) - MEAN_RGB) / STD_RGB
     return np.ascontiguousarray(values.transpose(2, 0, 1)[None])
 
 
