@@ -75,10 +75,20 @@ async function loadWorkflow(page) {
     return { types, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
   }, [workflow, isUi]);
   if (args["api-to-ui"]) {
-    if (!isUi) await page.evaluate(() => window.app.graph.arrange?.());
+    await page.evaluate((ui) => {
+      const { graph } = window.app;
+      if (!ui) graph.arrange?.();
+      // a prompt's numbers are fixed; the page would draw a new seed after every run
+      for (const widget of (graph.nodes ?? graph._nodes).flatMap((n) => n.widgets ?? [])) {
+        if (widget.name === "control_after_generate") widget.value = "fixed";
+      }
+    }, isUi);
     const saved = await page.evaluate(() => window.app.graph.serialize());
     writeFileSync(args["api-to-ui"], JSON.stringify(saved, null, 2) + "\n");
   }
+  // players exist only for nodes in view
+  await page.evaluate(() => window.app.extensionManager.command.execute("Comfy.Canvas.FitView"));
+  await page.waitForTimeout(800);
   const prompt = await page.evaluate(() => window.app.graphToPrompt());
   writeFileSync(join(args.out, "prompt_api.json"), JSON.stringify(prompt.output, null, 2) + "\n");
   writeFileSync(join(args.out, "workflow_ui.json"), JSON.stringify(prompt.workflow, null, 2) + "\n");
