@@ -39,31 +39,31 @@ class MuseTalkNets(nn.Module):
         self.vae = AutoencoderKL(config.vae)
 
     @property
-    def dtype(self) -> torch.dtype:
+    def weights_dtype(self) -> torch.dtype:
         """Dtype of the weights and of the arithmetic."""
         return self.unet.conv_in.weight.dtype
 
     @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
+    def weights_device(self) -> torch.device:
+        """Device of the weights. Not called `device`: ComfyUI's ModelPatcher sets that name on what it holds."""
         return self.unet.conv_in.weight.device
 
     def encode_audio(self, mel: Tensor) -> Tensor:
-        """Log-mel (B, n_mels, 2 * rows) of any float dtype -> states (B, rows, n_states, d_model) in `dtype`."""
-        return self.whisper(mel.to(self.device, self.dtype))
+        """Log-mel (B, n_mels, 2 * rows) of any float dtype -> states (B, rows, n_states, d_model) in the weights' dtype."""
+        return self.whisper(mel.to(self.weights_device, self.weights_dtype))
 
     def network_inputs(self, rgb: Tensor) -> tuple[Tensor, Tensor]:
-        """uint8 crops -> (masked, whole) VAE inputs in [-1, 1], (B, 3, crop, crop) in `dtype`."""
+        """uint8 crops -> (masked, whole) VAE inputs in [-1, 1], (B, 3, crop, crop) in the weights' dtype."""
         size = self.config.crop_size
         if rgb.dtype != torch.uint8 or rgb.ndim != 4 or tuple(rgb.shape[1:]) != (size, size, 3):
             raise ValueError(
                 f"face crops must be uint8 (batch, {size}, {size}, 3), got {rgb.dtype} {tuple(rgb.shape)}: "
                 f"resize the crop to the model's size first"
             )
-        whole = rgb.to(self.device).permute(0, 3, 1, 2).contiguous().float() / 255.0
+        whole = rgb.to(self.weights_device).permute(0, 3, 1, 2).contiguous().float() / 255.0
         masked = whole.clone()
         masked[:, :, self.config.masked_from_row :] = 0.0  # before normalising: black, i.e. -1, not grey
-        return tuple(((x - 0.5) / 0.5).to(self.dtype) for x in (masked, whole))
+        return tuple(((x - 0.5) / 0.5).to(self.weights_dtype) for x in (masked, whole))
 
     @torch.no_grad()
     def encode_crops(self, rgb: Tensor, reference: Tensor | None = None) -> Tensor:
@@ -74,7 +74,7 @@ class MuseTalkNets(nn.Module):
             reference: crops for the reference latent, same shape; default the same crops.
 
         Returns:
-            (B, 2 * latent_channels, h, w) in `dtype`.
+            (B, 2 * latent_channels, h, w) in the weights' dtype.
 
         Raises:
             ValueError: another size or dtype, or a different number of reference crops.
@@ -100,9 +100,11 @@ class MuseTalkNets(nn.Module):
                 f"audio tokens must be (batch, {cfg.n_tokens}, {cfg.whisper.d_model}), got {tuple(tokens.shape)}: "
                 f"the features were made for another model"
             )
-        tokens = tokens.to(self.device, self.dtype)
-        tokens = tokens + positional_encoding(cfg.n_tokens, cfg.whisper.d_model, self.device, self.dtype)
-        generated = self.unet(latents.to(self.device, self.dtype), tokens)
+        tokens = tokens.to(self.weights_device, self.weights_dtype)
+        tokens = tokens + positional_encoding(
+            cfg.n_tokens, cfg.whisper.d_model, self.weights_device, self.weights_dtype
+        )
+        generated = self.unet(latents.to(self.weights_device, self.weights_dtype), tokens)
         return self.vae.decode(generated / cfg.vae.scaling_factor)
 
     @torch.no_grad()
