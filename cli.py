@@ -102,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     verify = avatar.add_parser("verify", parents=[common], help="hash every file of avatars")
     verify.add_argument("ids", nargs="*", help="which (default: all)")
     verify.set_defaults(run=_avatar_verify)
+
+    parity = commands.add_parser("parity", help="compare the networks and stages with reference tensors")
+    parity.add_argument("directory", type=Path, help="a folder of the form of tests/golden/musetalk")
+    parity.add_argument("--dtype", default="fp32", choices=("fp32", "fp16", "bf16"))
+    parity.add_argument("--device", default="cpu")
+    parity.set_defaults(run=_parity)
     return p
 
 
@@ -263,6 +269,12 @@ def _avatar_verify(args: argparse.Namespace) -> int:
             results[path.name] = str(e)
     _print(args, results if results or args.json else {"avatars": "none built yet"})
     return 1 if any(v != "ok" for v in results.values()) else 0
+
+
+def _parity(args: argparse.Namespace) -> int:
+    from .nodes.musetalk.parity import run_parity
+
+    return 1 if run_parity(args.directory, args.device, args.dtype).failed else 0
 
 
 def _packet_facts(packet) -> dict:

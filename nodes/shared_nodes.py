@@ -38,7 +38,7 @@ class LoadAvatar(io.ComfyNode):
                     tooltip="A demo (built on first use, a few seconds) or a folder of models/talkinghead/avatars.",
                 )
             ],
-            outputs=[Avatar.Output("AVATAR")],
+            outputs=[Avatar.Output("AVATAR", display_name="avatar")],
         )
 
     @classmethod
@@ -82,7 +82,7 @@ class SpeechFeatures(io.ComfyNode):
                     ),
                 ),
             ],
-            outputs=[Speech.Output("SPEECH")],
+            outputs=[Speech.Output("SPEECH", display_name="speech")],
         )
 
     @classmethod
@@ -124,7 +124,7 @@ class Composite(io.ComfyNode):
                     tooltip="feather: the mask fades out softly. none: a hard edge, for inspection.",
                 ),
             ],
-            outputs=[Frames.Output("FRAMES")],
+            outputs=[Frames.Output("FRAMES", display_name="frames")],
         )
 
     @classmethod

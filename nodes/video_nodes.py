@@ -123,7 +123,7 @@ class ImagesToFrames(io.ComfyNode):
                 io.Image.Input("image", tooltip="Frames in order."),
                 io.String.Input("fps", default="25", tooltip="Frames a second: 25, 29.97, 30000/1001, ..."),
             ],
-            outputs=[Frames.Output("FRAMES")],
+            outputs=[Frames.Output("FRAMES", display_name="frames")],
         )
 
     @classmethod

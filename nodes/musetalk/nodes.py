@@ -36,7 +36,7 @@ class MuseTalkLoader(io.ComfyNode):
                     "precision", options=list(PRECISIONS), tooltip="fp32 is exact and the fastest on CPUs."
                 ),
             ],
-            outputs=[ModelSocket.Output("MODEL")],
+            outputs=[ModelSocket.Output("MODEL", display_name="model")],
         )
 
     @classmethod
@@ -89,7 +89,10 @@ class BuildAvatar(io.ComfyNode):
                     tooltip="Painted over the face; its bounds are the box. One, or one a frame.",
                 ),
             ],
-            outputs=[Avatar.Output("AVATAR"), io.String.Output("REPORT", display_name="report")],
+            outputs=[
+                Avatar.Output("AVATAR", display_name="avatar"),
+                io.String.Output("REPORT", display_name="report"),
+            ],
         )
 
     @classmethod
