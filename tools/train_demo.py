@@ -9,8 +9,10 @@ STEPS = {
     "farm": "speak with Kokoro on many cores (prepare here, run on the lent machine)",
     "corpus": "pack the shards of a split into one stream",
     "train": "train a stage on pictures rendered on the fly",
+    "settle": "short last stage on a CPU: shut as soon as the sound stops",
     "evaluate": "measure a checkpoint on the validation or test set",
     "export": "write model.safetensors and config.json of the pack from a checkpoint",
+    "golden": "the small clips of tests/golden/embedded",
     "assets": "render the demo presenters and their boxes",
 }
 

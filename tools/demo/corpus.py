@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import visemes
+
 RATE, HOP, N_FFT = 16000, 160, 400
 QUANT = 8  # audio is kept in steps of 8 / 32768: the noise of that is 83 dB down
 WEIGHTS = {"joe": 1.0, "espeak": 0.5, "blend": 1.6}
@@ -101,7 +103,8 @@ def join(packed: Path, shards: Path | None) -> tuple[np.ndarray, np.ndarray, lis
         curves.append(data["curve"].astype(np.float32))
         spans.append((path.stem.split("_", 1)[1].rsplit("_", 1)[0], at, at + len(waves[-1])))
         at += len(waves[-1])
-    return np.concatenate(waves), np.concatenate(curves), spans
+    wave = np.concatenate(waves)
+    return wave, visemes.shut_in_silence(np.concatenate(curves), wave), spans
 
 
 class AudioSource:

@@ -43,12 +43,12 @@ def smooth_poses(n: int, generator: torch.Generator) -> dict[str, Tensor]:
 def clips(path: Path, limit: int):
     """Utterances of a shard: audio float32 with rests of zeros around, curve with the same rests."""
     data = np.load(path)
-    starts = data["starts"]
+    starts, shut = data["starts"], visemes.shut_in_silence(data["curve"], data["audio"])
     rest = int(REST_S * RATE)
     for a, b in list(zip(starts[:-1], starts[1:], strict=True))[:limit]:
         audio = np.pad(data["audio"][a:b].astype(np.float32) / 32768, rest)
         calm = np.tile(np.array([visemes.REST], np.float32), (rest // 160, 1))
-        yield audio, np.concatenate([calm, data["curve"][a // 160 : b // 160].astype(np.float32), calm])
+        yield audio, np.concatenate([calm, shut[a // 160 : b // 160], calm])
 
 
 def hear(nets, audio: np.ndarray) -> Tensor:

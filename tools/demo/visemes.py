@@ -88,3 +88,28 @@ def curves(timings: list[tuple[str, float, float]], dur_s: float, *, merged: boo
     audible = gaussian_filter1d(voiced, CLOSURE_S * FINE_HZ, mode="nearest")
     smooth[:, 0] *= (1.0 - np.clip(1.35 * shut, 0, 1)) * np.clip(audible, 0, 1)
     return smooth[: n_fine - 2 : FINE_HZ // CURVE_HZ].astype(np.float32)
+
+
+def shut_in_silence(curve: np.ndarray, audio: np.ndarray, below: float = 0.0025, shortest_s: float = 0.1) -> np.ndarray:
+    """Close the mouth where the sound itself is silent, whatever the labels say.
+
+    Kokoro stretches the last sound of a phrase: its labels stay open up to 0.4 s after the voice has stopped.
+
+    Args:
+        curve: (m, 3) at 100 Hz.
+        audio: int16 (160 m,), peak about 0.7.
+        below: RMS of 10 ms that counts as silent.
+        shortest_s: shorter silences are left alone, they are stops.
+    """
+    blocks = audio[: len(curve) * 160].reshape(-1, 160).astype(np.float32) / 32768
+    level = np.sqrt((blocks**2).mean(axis=1))
+    silent = level < below
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], silent.astype(np.int8), [0]])))
+    for a, b in zip(edges[::2], edges[1::2], strict=True):
+        if b - a < shortest_s * CURVE_HZ:
+            silent[a:b] = False
+    heard = np.clip(gaussian_filter1d((~silent).astype(np.float64), 0.025 * CURVE_HZ, mode="nearest"), 0, 1)
+    out = curve.astype(np.float32).copy()
+    out[:, 0] *= np.clip(2 * heard - 0.6, 0, 1) if silent.any() else 1.0
+    out[out[:, 0] < 0.004, 0] = 0.0
+    return out
