@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import zlib
 from pathlib import Path
 
 import torch
@@ -13,19 +11,11 @@ from safetensors.torch import load_file
 
 from talkinghead.nodes.musetalk.config import MuseTalkConfig, UNetConfig, VAEConfig
 from talkinghead.nodes.musetalk.model import load_strict, on_meta
+from talkinghead.nodes.musetalk.parity_recipe import recipe_tensor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "musetalk"
 ATOL_FP32 = 5e-5
 ATOL_LOG_MEL = 2e-4
-
-
-def recipe_tensor(key: str, shape) -> torch.Tensor:
-    """One weight: seeded by the crc32 of its name, scaled by 1/sqrt(fan_in) or around 1 / 0 for vectors."""
-    generator = torch.Generator("cpu").manual_seed(zlib.crc32(key.encode("utf-8")))
-    noise = torch.randn(tuple(shape), generator=generator, dtype=torch.float32)
-    if len(shape) >= 2:
-        return noise / math.sqrt(math.prod(shape[1:]))
-    return 1 + 0.02 * noise if key.endswith("weight") else 0.02 * noise
 
 
 def recipe_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -70,26 +60,6 @@ def reduced_config() -> MuseTalkConfig:
         unet=UNetConfig.from_dict(manifest("unet_reduced")["config"]),
         vae=VAEConfig.from_dict({**manifest("vae")["config"], **overrides}),
     )
-
-
-def record(module: torch.nn.Module, names, call) -> dict[str, torch.Tensor]:
-    """Outputs of the named submodules during `call`; the hidden state where a module returns more."""
-    seen = {}
-
-    def keep(name):
-        def hook(_module, _inputs, output):
-            hidden = output[0] if isinstance(output, tuple) else output
-            seen[name] = hidden.clone()  # what follows may work in place
-
-        return hook
-
-    hooks = [module.get_submodule(name).register_forward_hook(keep(name)) for name in names]
-    try:
-        call()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
 
 
 def max_error(actual: torch.Tensor, expected: torch.Tensor) -> float:

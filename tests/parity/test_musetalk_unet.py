@@ -6,9 +6,10 @@ import copy
 
 import pytest
 import torch
-from parity.recipe import ATOL_FP32, assert_half_precision, build, golden, max_error, record
+from parity.recipe import ATOL_FP32, assert_half_precision, build, golden, max_error
 
 from talkinghead.nodes.musetalk.config import OFFICIAL
+from talkinghead.nodes.musetalk.parity_networks import record
 from talkinghead.nodes.musetalk.unet import UNet2DCondition
 from talkinghead.nodes.musetalk.whisper import positional_encoding
 
