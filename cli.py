@@ -30,8 +30,18 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     except ValueError:
         pass  # not the main thread: a test or an embedding program handles its own signals
+    for stream in (sys.stdout, sys.stderr):
+        # A path the terminal cannot show must not fail a video that is done.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        return args.run(args)
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of our output has gone; the work is done. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("stopped; nothing was left behind", file=sys.stderr)
         return 130
@@ -131,7 +141,6 @@ def _render(args: argparse.Namespace) -> int:
         frames = CompositeStream(crops, avatar)
         if size and size != avatar.info.size:
             frames = resized(frames, *size)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         result = write_video(frames, args.out, ctx, audio, options)
         seconds = time.perf_counter() - began
@@ -208,12 +217,18 @@ def _speak(args: argparse.Namespace) -> int:
         return 0
     if not args.text or not args.out:
         raise ValueError("speak needs --text and --out (or --list)")
+    if args.out.suffix.lower() not in (".wav", ".flac") or args.out.is_dir():
+        raise ValueError(f"--out {str(args.out)!r} must be a file ending in .wav or .flac")
     import soundfile
 
-    ctx = RunContext()
-    audio = _spoken(args, ctx)
+    audio = _spoken(args, RunContext())
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(args.out, audio.samples.T, audio.sample_rate)
+    part = args.out.with_name(f".part-{os.getpid()}{args.out.suffix}")
+    try:
+        soundfile.write(part, audio.samples.T, audio.sample_rate)
+        os.replace(part, args.out)
+    finally:
+        part.unlink(missing_ok=True)
     _print(args, {"path": str(args.out.resolve()), "duration_s": round(float(audio.seconds), 3)})
     return 0
 
@@ -335,7 +350,7 @@ def _peak_memory_mb() -> int | None:
 
 def _print(args: argparse.Namespace, facts: dict) -> None:
     if args.json:
-        print(json.dumps(facts, ensure_ascii=False))
+        print(json.dumps(facts))
         return
     for name, value in facts.items():
         if name == "report":

@@ -157,7 +157,7 @@ def _decode_av(path: Path, problems: dict[str, int]) -> Iterator[tuple[int, np.n
     """
     av = need("av", "av", f"reading {path.name}")
     try:
-        container = av.open(str(path), metadata_errors="replace")
+        container = av.open(os.path.abspath(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError) as e:
         raise ValueError(
             f"{path} is not a sound or video file that FFmpeg reads ({e}); convert it to wav"

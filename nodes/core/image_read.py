@@ -21,7 +21,10 @@ def read_image(path: str | os.PathLike, background: tuple[int, int, int] = (0, 0
     if not source.is_file():
         raise ValueError(f"no file {source}; check the path")
     data = source.read_bytes()
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
+    except cv2.error as e:  # a header of more pixels than OpenCV takes
+        raise ValueError(f"{source.name} cannot be read: {e.err}; give a smaller png, jpg or webp") from None
     if pixels is None:
         raise ValueError(
             f"{source.name} ({len(data)} bytes) is not a picture OpenCV reads; give png, jpg or webp"

@@ -115,6 +115,25 @@ class PacketReader:
         self._mask = geometry.get_tensor("mask")
         self._offsets = geometry.get_tensor("mask_offsets").tolist()
         self._shapes = geometry.get_tensor("mask_shapes").tolist()
+        self._check_geometry()
+
+    def _check_geometry(self) -> None:
+        """Raise PacketError if boxes, crops and masks do not fit the frames and each other."""
+        width, height = self.packet.info.size
+        ends = [o + rows * columns for o, (rows, columns) in zip(self._offsets, self._shapes, strict=False)]
+        if self._offsets[0] != 0 or ends != self._offsets[1:] or self._offsets[-1] != len(self._mask):
+            raise PacketError(
+                f"avatar {self.packet.info.id!r}: mask offsets do not fit the mask shapes; rebuild it"
+            )
+        for i, (box, crop) in enumerate(zip(self.boxes.tolist(), self.crops.tolist(), strict=True)):
+            x1, y1, x2, y2 = box
+            inside = 0 <= x1 < x2 <= width and 0 <= y1 < y2 <= height
+            covered = crop[0] <= x1 and crop[1] <= y1 and x2 <= crop[2] and y2 <= crop[3]
+            if not inside or not covered or self._shapes[i] != [crop[3] - crop[1], crop[2] - crop[0]]:
+                raise PacketError(
+                    f"avatar {self.packet.info.id!r}, frame {i}: box {box}, crop {crop[:4]} and mask "
+                    f"{self._shapes[i]} do not fit {width}x{height}; rebuild it"
+                )
 
     def frame(self, index: int) -> torch.Tensor:
         """Return avatar frame `index`: uint8 (H,W,3) RGB, mapped: never write to it."""
@@ -201,9 +220,7 @@ def open_packet(path: Path, expect_id: str | None = None) -> AvatarPacket:
         raise PacketError(
             f"{path / MANIFEST}: id {info.id!r} is not the folder's name; rename the folder back"
         )
-    files = manifest.get("files")
-    if not isinstance(files, dict):
-        raise PacketError(f"{path / MANIFEST}: field 'files' is missing; rebuild the avatar")
+    files = _files_from(manifest, path)
     axes: dict[str, int] = {
         "N": info.n_frames,
         "N+1": info.n_frames + 1,
@@ -212,7 +229,7 @@ def open_packet(path: Path, expect_id: str | None = None) -> AvatarPacket:
     }
     for name, schema in _SCHEMAS[info.engine].items():
         entry, file = files.get(name), path / name
-        if not entry or not file.is_file():
+        if entry is None or not file.is_file():
             raise PacketError(f"{file}: missing; rebuild the avatar")
         if file.stat().st_size != entry["size"]:
             raise PacketError(
@@ -230,6 +247,8 @@ def verify_packet(path: Path) -> AvatarPacket:
     """Open the packet and hash every file. Raises PacketError naming the first file that differs."""
     packet = open_packet(path)
     for name, entry in packet.files.items():
+        if not (path / name).is_file():
+            raise PacketError(f"{path / name}: missing; rebuild the avatar")
         if file_sha256(path / name) != entry["sha256"]:
             raise PacketError(
                 f"{path / name}: content differs from packet.json's SHA-256; rebuild the avatar"
@@ -292,6 +311,20 @@ def _read_manifest(path: Path) -> tuple[dict, str]:
     return manifest, hashlib.sha256(raw).hexdigest()
 
 
+def _files_from(manifest: dict, path: Path) -> dict[str, dict]:
+    """Return the field `files`: bare file name -> size and sha256. A name with a path could reach other folders."""
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise PacketError(f"{path / MANIFEST}: field 'files' is missing; rebuild the avatar")
+    for name, entry in files.items():
+        bare = name == Path(name).name and "\\" not in name and name not in ("", ".", "..")
+        if not bare or not isinstance(entry, dict) or not {"size", "sha256"} <= entry.keys():
+            raise PacketError(
+                f"{path / MANIFEST}: field 'files' has a bad entry {name!r}; rebuild the avatar"
+            )
+    return files
+
+
 def _info_from(manifest: dict, path: Path) -> AvatarInfo:
     where = path / MANIFEST
     try:
@@ -303,13 +336,13 @@ def _info_from(manifest: dict, path: Path) -> AvatarInfo:
             fps=parse_fps(manifest["fps"]),
             n_frames=int(manifest["n_frames"]),
             cycle=str(manifest["cycle"]),
-            model=manifest["model"],
-            source=manifest["source"],
+            model=dict(manifest["model"]),
+            source=dict(manifest["source"]),
         )
     except KeyError as e:
         raise PacketError(f"{where}: field {e} is missing; rebuild the avatar") from None
-    except (TypeError, ValueError) as e:
-        raise PacketError(f"{where}: {e}") from None
+    except (TypeError, ValueError, OverflowError) as e:
+        raise PacketError(f"{where}: {e}; rebuild the avatar") from None
     if info.engine not in _SCHEMAS:
         raise PacketError(f"{where}: engine {info.engine!r} is unknown; known: {', '.join(_SCHEMAS)}")
     if info.cycle not in CYCLES:

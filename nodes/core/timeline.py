@@ -7,11 +7,15 @@ A frame index never comes from a float product: `floor(t * 25)` on doubles loses
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 
 import numpy as np
 
 MIN_FPS, MAX_FPS = Fraction(1), Fraction(240)
+MAX_RATE_TERM = 1_000_000
+MAX_RATE_TEXT = 32
+_RATE = re.compile(r"\d+(\.\d+)?(/\d+)?")
 SPEECH_ROWS_PER_SECOND = 50
 """Whisper's encoder gives one row per 20 ms."""
 SPEECH_ROWS_BEFORE = 4
@@ -26,12 +30,16 @@ def parse_fps(value: str | int | float | Fraction) -> Fraction:
     A non-integer decimal within 0.01 of n*1000/1001 (n = 24, 30, 48, 60, 90, 120, 144, 240) means that
     NTSC rate; other decimals are taken as they are written. Raises ValueError outside 1..240 fps.
     """
+    # Only plain decimals: Fraction("1e99999999") would compute that power.
+    text = str(value).strip()
     try:
-        rate = value if isinstance(value, Fraction) else Fraction(str(value).strip())
-    except (ValueError, ZeroDivisionError):
+        rate = Fraction(text) if len(text) <= MAX_RATE_TEXT and _RATE.fullmatch(text) else None
+    except ZeroDivisionError:
+        rate = None
+    if rate is None:
         raise ValueError(
-            f"fps {value!r} is not a rate; give a number such as 25, 29.97 or 30000/1001"
-        ) from None
+            f"fps {text[:MAX_RATE_TEXT]!r} is not a rate; give a number such as 25, 29.97 or 30000/1001"
+        )
     if rate.denominator not in (1, 1001):
         for n in (24, 30, 48, 60, 90, 120, 144, 240):
             ntsc = Fraction(n * 1000, 1001)
@@ -40,6 +48,10 @@ def parse_fps(value: str | int | float | Fraction) -> Fraction:
                 break
     if not MIN_FPS <= rate <= MAX_FPS:
         raise ValueError(f"fps {value} is outside {MIN_FPS}..{MAX_FPS}; choose a rate in that range")
+    if rate.numerator > MAX_RATE_TERM:
+        raise ValueError(
+            f"fps {value} is {rate}; containers hold terms up to {MAX_RATE_TERM}: round it, such as {float(rate):.3f}"
+        )
     return rate
 
 

@@ -8,6 +8,7 @@ streams or final file names: that is `video_write`.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,7 +116,7 @@ class VideoFile:
         self.encoder, why = choose_encoder(codec, self.width, self.height)
         kind = FORMATS[path.suffix.lower()]
         options = {} if kind == "matroska" else {"movflags": "+faststart+use_metadata_tags"}
-        self._box = av.open(str(path), "w", format=kind, options=options)
+        self._box = av.open(os.path.abspath(path), "w", format=kind, options=options)
         try:
             for name, value in metadata.items():
                 self._box.metadata[name] = value

@@ -229,7 +229,7 @@ def _open(path: Path):
     if not path.is_file():
         raise ValueError(f"no file {path}; check the path")
     try:
-        return av.open(str(path), metadata_errors="replace")
+        return av.open(os.path.abspath(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError) as e:
         raise ValueError(f"{path.name} cannot be read as a video ({e.strerror or e}); is it complete?") from e
 

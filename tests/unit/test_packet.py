@@ -27,13 +27,13 @@ def info(avatar_id="anna", n=3, cycle="loop", size=(40, 32), fps=Fraction(25)):
 
 def tensors(n=3, size=(40, 32), value=7, channels=8):
     width, height = size
-    masks = [np.full((5 + i, 6), i, np.uint8) for i in range(n)]
+    masks = [np.full((32 + i, 34), i, np.uint8) for i in range(n)]
     return {
         "frames.safetensors": {"frames": torch.full((n, height, width, 3), value, dtype=torch.uint8)},
         "latents.safetensors": {"latents": torch.ones(n, channels, 4, 4, dtype=torch.float16)},
         "geometry.safetensors": {
             "boxes": torch.tensor([[1, 2, 30, 31]] * n, dtype=torch.int32),
-            "crops": torch.zeros(n, 8, dtype=torch.int32),
+            "crops": torch.tensor([[0, 0, 34, 32 + i, 1, 2, 29, 29] for i in range(n)], dtype=torch.int32),
             "found": torch.ones(n, dtype=torch.bool),
             "mask": torch.from_numpy(np.concatenate([m.ravel() for m in masks])),
             "mask_offsets": torch.tensor(np.cumsum([0] + [m.size for m in masks])),
@@ -49,7 +49,7 @@ def test_round_trip(tmp_path):
     assert again.info == info()
     with again.open() as reader:
         assert reader.frame(2).shape == (32, 40, 3)
-        assert reader.mask(1).shape == (6, 6)
+        assert reader.mask(1).shape == (33, 34)
         assert int(reader.mask(2)[0, 0]) == 2
         assert reader.latents.dtype == torch.float16
     assert sorted(p.name for p in tmp_path.iterdir()) == ["anna"]
@@ -131,6 +131,13 @@ def edit(path, **changes):
         ({"fps": "fast"}, "fast"),
         ({"id": "bob"}, "bob"),
         ({"files": None}, "files"),
+        ({"files": {"frames.safetensors": "x"}}, "bad entry 'frames.safetensors'"),
+        ({"files": {"../../etc/hostname": {"size": 1, "sha256": ""}}}, "bad entry '../../etc/hostname'"),
+        ({"n_frames": float("inf")}, "infinity"),
+        ({"size": [float("inf"), 1]}, "infinity"),
+        ({"model": None}, "packet.json"),
+        ({"model": "x"}, "packet.json"),
+        ({"source": [1]}, "packet.json"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_named(tmp_path, change, message):
@@ -159,6 +166,33 @@ def test_damaged_files_are_named(tmp_path):
     latents.unlink()
     with pytest.raises(PacketError, match="latents.safetensors: missing"):
         open_packet(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("boxes", [[-1, 2, 30, 31]] * 3),
+        ("boxes", [[1, 2, 41, 31]] * 3),
+        ("boxes", [[30, 2, 1, 31]] * 3),
+        ("crops", [[5, 0, 39, 32, 0, 0, 0, 0]] * 3),
+        ("mask_shapes", [[32, 34], [33, 34], [33, 34]]),
+        ("mask_offsets", [0, 1088, 2210, 99999]),
+    ],
+)
+def test_geometry_that_does_not_fit_is_named_before_anything_is_drawn(tmp_path, name, value):
+    made = tensors()
+    old = made["geometry.safetensors"][name]
+    made["geometry.safetensors"][name] = torch.tensor(value, dtype=old.dtype)
+    packet = write_packet(tmp_path, info(), made)
+    with pytest.raises(PacketError, match="anna"):
+        packet.open()
+
+
+def test_a_preview_that_is_gone_is_named(tmp_path):
+    path = write_packet(tmp_path, info(), tensors(), preview=b"jpeg").path
+    (path / "preview.jpg").unlink()
+    with pytest.raises(PacketError, match="preview.jpg: missing"):
+        verify_packet(path)
 
 
 def test_four_channel_latents_of_one_picture_are_not_an_avatar(tmp_path):
