@@ -27,7 +27,9 @@ def main(argv: list[str] | None = None) -> int:
         # cores a frame took 870 ms instead of 97.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            if number := getattr(signal, name, None):
+                signal.signal(number, lambda signum, _: sys.exit(128 + signum))
     except ValueError:
         pass  # not the main thread: a test or an embedding program handles its own signals
     for stream in (sys.stdout, sys.stderr):

@@ -26,6 +26,7 @@ FORMAT = "talkinghead-avatar"
 VERSION = 1
 MANIFEST = "packet.json"
 PREVIEW = "preview.jpg"
+_REPLACE_TRIES = 20
 ENGINES = ("musetalk", "ditto")
 
 # Axes: N frames, H x W picture, C2 = two latents stacked, h x w latent, M masks' bytes; a number is fixed.
@@ -100,9 +101,18 @@ class PacketReader:
     """Mapped tensors of one packet for the length of a run; use as a context manager."""
 
     def __init__(self, packet: AvatarPacket) -> None:
-        from safetensors import safe_open
+        from safetensors import SafetensorError
 
         self.packet = packet
+        try:
+            self._map(packet)
+        except SafetensorError as e:
+            raise PacketError(f"{packet.path}: {e}; rebuild the avatar") from None
+        self._check_geometry()
+
+    def _map(self, packet: AvatarPacket) -> None:
+        from safetensors import safe_open
+
         self._open = {
             name: safe_open(packet.path / name, framework="pt") for name in _SCHEMAS[packet.info.engine]
         }
@@ -115,7 +125,6 @@ class PacketReader:
         self._mask = geometry.get_tensor("mask")
         self._offsets = geometry.get_tensor("mask_offsets").tolist()
         self._shapes = geometry.get_tensor("mask_shapes").tolist()
-        self._check_geometry()
 
     def _check_geometry(self) -> None:
         """Raise PacketError if boxes, crops and masks do not fit the frames and each other."""
@@ -361,35 +370,55 @@ def _check_header(file: Path, schema: Mapping[str, tuple[str, tuple]], axes: dic
             raise PacketError(f"{file}: no safetensors header; rebuild the avatar")
         try:
             header = json.loads(f.read(length))
-        except ValueError:
-            raise PacketError(f"{file}: damaged safetensors header; rebuild the avatar") from None
+        except (ValueError, RecursionError):
+            header = None
+    if not isinstance(header, dict):
+        raise PacketError(f"{file}: damaged safetensors header; rebuild the avatar")
     for name, (dtype, shape) in schema.items():
         entry = header.get(name)
-        if entry is None:
+        if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
             raise PacketError(f"{file}: tensor {name!r} is missing; rebuild the avatar")
-        wanted = (
-            [axes.setdefault(a, entry["shape"][i]) if isinstance(a, str) else a for i, a in enumerate(shape)]
-            if len(entry["shape"]) == len(shape)
-            else list(shape)
-        )
-        if entry["dtype"] != dtype or entry["shape"] != wanted:
+        found = entry["shape"]
+        if not isinstance(found, list) or len(found) != len(shape):
             raise PacketError(
-                f"{file}: tensor {name!r} is {entry['dtype']} {entry['shape']}, must be {dtype} {wanted}; rebuild"
+                f"{file}: tensor {name!r} has shape {found}, must have {len(shape)} axes; rebuild"
+            )
+        wanted = [
+            axes.setdefault(a, n) if isinstance(a, str) else a for a, n in zip(shape, found, strict=True)
+        ]
+        if entry["dtype"] != dtype or found != wanted:
+            raise PacketError(
+                f"{file}: tensor {name!r} is {entry['dtype']} {found}, must be {dtype} {wanted}; rebuild"
             )
 
 
 def _replace_folder(new: Path, final: Path) -> None:
-    if not final.exists():
-        os.replace(new, final)
-        return
-    old = final.with_name(f".old-{uuid.uuid4().hex}")
-    os.replace(final, old)
+    """Rename `new` to `final`, whatever stands there; a failure puts the old packet back.
+
+    Another process may build the same id at this moment: its packet is moved aside like any other.
+    """
+    aside: list[Path] = []
     try:
-        os.replace(new, final)
-    except OSError:
-        os.replace(old, final)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        for _ in range(_REPLACE_TRIES):
+            if final.exists():
+                old = final.with_name(f".old-{uuid.uuid4().hex}")
+                try:
+                    os.replace(final, old)
+                    aside.append(old)
+                except FileNotFoundError:
+                    pass
+            try:
+                os.replace(new, final)
+                return
+            except OSError:
+                if not final.exists():
+                    if aside:
+                        os.replace(aside.pop(), final)
+                    raise
+        raise PacketError(f"{final}: other processes keep building this avatar; try again")
+    finally:
+        for old in aside:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def file_sha256(path: Path) -> str:

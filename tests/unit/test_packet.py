@@ -169,6 +169,37 @@ def test_damaged_files_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "header",
+    [b"[]", b"null", b'{"latents": 5}', b'{"latents": {}}', b"[" * 5000,
+     b'{"latents": {"dtype": "F16", "shape": 5, "data_offsets": [0, 1]}}',
+     b'{"latents": {"dtype": "F16", "shape": [3, 8, 4, 4], "data_offsets": [0, 9]}}'],
+)  # fmt: skip
+def test_a_header_of_another_form_is_named(tmp_path, header):
+    packet = write_packet(tmp_path, info(), tensors())
+    latents = packet.path / "latents.safetensors"
+    size = latents.stat().st_size
+    latents.write_bytes((struct.pack("<Q", len(header)) + header).ljust(size, b" "))
+    manifest = json.loads((packet.path / "packet.json").read_text("utf-8"))
+    manifest["files"]["latents.safetensors"]["size"] = latents.stat().st_size
+    edit(packet.path, files=manifest["files"])
+    with pytest.raises(PacketError, match="latents|invalid"):
+        open_packet(packet.path).open()
+
+
+def test_builds_of_one_id_at_the_same_time_leave_one_whole_packet(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def build(value):
+        for _ in range(8):
+            write_packet(tmp_path, info(), tensors(value=value))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(build, range(4)))
+    assert [p.name for p in tmp_path.iterdir()] == ["anna"]
+    verify_packet(tmp_path / "anna")
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("boxes", [[-1, 2, 30, 31]] * 3),
