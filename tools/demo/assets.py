@@ -1,6 +1,7 @@
 """The three demo presenters (a still and two loops), their face boxes, and the sample sentence.
 
-The looks are chosen by hand, so no training picture has them. Loops are 50 frames whose motion is made of whole
+The looks are chosen by hand, so no training picture has them, but every colour lies inside the range of `identity`:
+lips outside it came out pale (the autoencoder never saw them). Loops are 50 frames whose motion is made of whole
 periods, so the last frame leads into the first; the mouth is at rest.
 """
 
@@ -25,7 +26,7 @@ SENTENCE = (
 
 LOOKS = {
     "demo": dict(
-        skin=(0.88, 0.68, 0.56), lip=(0.72, 0.42, 0.40), hair=(0.24, 0.15, 0.10), brow=(0.20, 0.13, 0.09),
+        skin=(0.88, 0.68, 0.56), lip=(0.627, 0.38, 0.335), hair=(0.24, 0.15, 0.10), brow=(0.20, 0.13, 0.09),
         iris=(0.32, 0.24, 0.15), cloth=(0.16, 0.23, 0.36), shirt=(0.93, 0.93, 0.91), back_a=(0.62, 0.68, 0.73),
         back_b=(0.40, 0.46, 0.53), face_w=0.775, jaw=0.30, face_p=2.3, skull=1.27, eye_x=0.335, eye_y=-0.25,
         eye_w=0.163, eye_h=0.078, eye_tilt=0.05, brow_y=-0.465, brow_t=0.026, brow_arch=0.06, nose_w=0.125,
@@ -34,7 +35,7 @@ LOOKS = {
         shoulder=1.52, long=1.0, bald=0.0, glasses=0.0, suit=1.0, stubble=0.0, lashes=1.0, vignette=0.1,
     ),
     "demo_loop": dict(
-        skin=(0.50, 0.335, 0.24), lip=(0.50, 0.285, 0.25), hair=(0.08, 0.065, 0.06), brow=(0.075, 0.06, 0.055),
+        skin=(0.50, 0.335, 0.24), lip=(0.415, 0.222, 0.183), hair=(0.08, 0.065, 0.06), brow=(0.075, 0.06, 0.055),
         iris=(0.22, 0.14, 0.09), cloth=(0.46, 0.45, 0.43), shirt=(0.80, 0.84, 0.90), back_a=(0.70, 0.66, 0.60),
         back_b=(0.50, 0.46, 0.41), face_w=0.815, jaw=0.25, face_p=2.45, skull=1.29, eye_x=0.335, eye_y=-0.25,
         eye_w=0.158, eye_h=0.068, eye_tilt=0.0, brow_y=-0.455, brow_t=0.042, brow_arch=0.035, nose_w=0.15,
@@ -43,7 +44,7 @@ LOOKS = {
         shoulder=1.50, long=0.0, bald=0.0, glasses=0.0, suit=1.0, stubble=0.14, lashes=0.4, vignette=0.08,
     ),
     "demo_loop2": dict(
-        skin=(0.93, 0.77, 0.69), lip=(0.76, 0.50, 0.46), hair=(0.72, 0.71, 0.69), brow=(0.42, 0.40, 0.38),
+        skin=(0.93, 0.77, 0.69), lip=(0.666, 0.445, 0.412), hair=(0.72, 0.71, 0.69), brow=(0.42, 0.40, 0.38),
         iris=(0.36, 0.44, 0.48), cloth=(0.30, 0.38, 0.33), shirt=(0.85, 0.82, 0.78), back_a=(0.36, 0.41, 0.43),
         back_b=(0.24, 0.28, 0.30), face_w=0.80, jaw=0.23, face_p=2.3, skull=1.25, eye_x=0.34, eye_y=-0.245,
         eye_w=0.15, eye_h=0.066, eye_tilt=-0.05, brow_y=-0.455, brow_t=0.034, brow_arch=0.045, nose_w=0.155,
