@@ -239,7 +239,9 @@ def _avatar_build(args: argparse.Namespace) -> int:
     from .nodes.core.frames import RunContext
     from .nodes.core.timeline import parse_fps
     from .nodes.musetalk.handle import MuseTalkModel
+    from .nodes.musetalk.presenters import check_new_id
 
+    check_new_id(args.id)
     if not args.source.is_file():
         raise ValueError(f"no file {str(args.source)!r}")
     fps = parse_fps(args.fps) if args.fps else None

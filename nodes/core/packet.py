@@ -11,9 +11,11 @@ import json
 import os
 import shutil
 import struct
+import time
+import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ FORMAT = "talkinghead-avatar"
 VERSION = 1
 MANIFEST = "packet.json"
 PREVIEW = "preview.jpg"
+MAX_ID_BYTES = 120
 _REPLACE_TRIES = 20
 ENGINES = ("musetalk", "ditto")
 
@@ -167,14 +170,21 @@ class PacketReader:
 
 def check_id(avatar_id: str) -> str:
     """Return `avatar_id` if it is safe as a folder name on every system; ValueError otherwise."""
-    bad = sorted({c for c in avatar_id if c in _FORBIDDEN_IN_ID or ord(c) < 32})
+    bad = sorted({c for c in avatar_id if c in _FORBIDDEN_IN_ID or unicodedata.category(c)[0] == "C"})
     if bad:
         raise ValueError(
-            f"avatar name {avatar_id!r} holds {' '.join(map(repr, bad))}; use letters, digits, - and _"
+            f"avatar name {avatar_id!r} holds {' '.join(map(ascii, bad))}; use letters, digits, - and _"
         )
-    if not avatar_id.strip() or avatar_id[0] == "." or avatar_id[-1] in ". " or len(avatar_id) > 100:
+    size = len(avatar_id.encode())
+    if (
+        not 1 <= size <= MAX_ID_BYTES
+        or avatar_id != avatar_id.strip()
+        or avatar_id[0] == "."
+        or avatar_id[-1] == "."
+    ):
         raise ValueError(
-            f"avatar name {avatar_id!r} must have 1..100 characters, no leading dot, no trailing dot or space"
+            f"avatar name {avatar_id[:40]!r} must have 1..{MAX_ID_BYTES} bytes (it has {size}) and neither start nor end "
+            "with a dot or a space"
         )
     if avatar_id.split(".")[0].lower() in _RESERVED_IDS:
         raise ValueError(f"avatar name {avatar_id!r} is reserved on Windows; choose another")
@@ -192,15 +202,16 @@ def write_packet(
     `tensors` maps file name -> tensor name -> tensor as the schema has them. A failure leaves an existing
     packet as it was and no partial folder.
     """
-    from safetensors.torch import save_file
-
     check_id(info.id)
+    final = root / info.id
+    if _is_foreign(final):
+        raise PacketError(f"{final} is there and is no avatar packet; choose another name or move it away")
     root.mkdir(parents=True, exist_ok=True)
     work = root / f".part-{uuid.uuid4().hex}"
     try:
         work.mkdir()
         for name in _SCHEMAS[info.engine]:
-            save_file({k: t.contiguous() for k, t in tensors[name].items()}, work / name)
+            _save(tensors[name], work / name)
         if preview:
             (work / PREVIEW).write_bytes(preview)
         files = {p.name: {"size": p.stat().st_size, "sha256": file_sha256(p)} for p in sorted(work.iterdir())}
@@ -210,12 +221,22 @@ def write_packet(
         for path in work.iterdir():
             # safetensors makes files that only their owner may read; models folders are often shared.
             path.chmod((work / MANIFEST).stat().st_mode)
-        open_packet(work, expect_id=info.id)
-        _replace_folder(work, root / info.id)
+        packet = open_packet(work, expect_id=info.id)
+        _replace_folder(work, final)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-    return open_packet(root / info.id)
+    return replace(packet, path=final)
+
+
+def _save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({k: t.contiguous() for k, t in tensors.items()}, path)
+    except SafetensorError as e:
+        raise OSError(f"cannot write {path.name} into {path.parent.parent}: {e}; is the disk full?") from None
 
 
 def open_packet(path: Path, expect_id: str | None = None) -> AvatarPacket:
@@ -392,6 +413,15 @@ def _check_header(file: Path, schema: Mapping[str, tuple[str, tuple]], axes: dic
             )
 
 
+def _is_foreign(path: Path) -> bool:
+    """Return whether something stands at `path` that is no packet."""
+    for _ in range(3):
+        if not os.path.lexists(path) or (not path.is_symlink() and (path / MANIFEST).is_file()):
+            return False
+        time.sleep(0.02)  # another process may be replacing its packet between the two looks
+    return True
+
+
 def _replace_folder(new: Path, final: Path) -> None:
     """Rename `new` to `final`, whatever stands there; a failure puts the old packet back.
 
@@ -410,10 +440,11 @@ def _replace_folder(new: Path, final: Path) -> None:
             try:
                 os.replace(new, final)
                 return
-            except OSError:
-                if not final.exists():
-                    if aside:
-                        os.replace(aside.pop(), final)
+            except BaseException as e:  # Ctrl-C between the two renames must not lose the old packet
+                if not final.exists() and aside:
+                    os.replace(aside.pop(), final)
+                    raise
+                if not isinstance(e, OSError) or not final.exists():
                     raise
         raise PacketError(f"{final}: other processes keep building this avatar; try again")
     finally:

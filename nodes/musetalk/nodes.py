@@ -8,10 +8,10 @@ from comfy_api.latest import io
 from ..comfy_nodes import Avatar, ComfyContext, Frames, Speech, model_folders
 from ..comfy_nodes import MuseTalkModel as ModelSocket
 from ..core.images import mask_box, parse_box, rgb_frames
-from ..core.packet import check_id
 from ..core.timeline import CYCLES, parse_fps
 from .bake import build_avatar
 from .handle import CHECKPOINTS, PRECISIONS, MuseTalkModel
+from .presenters import check_new_id
 from .render import MAX_BATCH, CropStream
 
 
@@ -109,7 +109,7 @@ class BuildAvatar(io.ComfyNode):
             frames.cpu().numpy(),
             boxes,
             model_folders("avatars")[0],
-            check_id(name),
+            check_new_id(name),
             parse_fps(fps),
             cycle,
         )

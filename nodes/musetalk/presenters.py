@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..core.frames import RunContext
-from ..core.packet import AvatarPacket, PacketError, file_sha256, find_packet, open_packet
+from ..core.packet import AvatarPacket, PacketError, check_id, file_sha256, find_packet, open_packet
 from ..core.timeline import parse_fps
 from .bake import build_avatar
 from .handle import MuseTalkModel
@@ -21,6 +21,13 @@ FOLDER = Path(__file__).parent / "embedded" / "presenters"
 def demo_presenters() -> dict[str, dict]:
     """Return what presenters.json says of each demo: file, size, fps, cycle and one face box a frame."""
     return json.loads((FOLDER / "presenters.json").read_text("utf-8"))
+
+
+def check_new_id(avatar_id: str) -> str:
+    """Return `avatar_id` if a user may build an avatar of that name; the demos' names belong to the demos."""
+    if avatar_id in demo_presenters():
+        raise ValueError(f"avatar name {avatar_id!r} is that of a demo; choose another")
+    return check_id(avatar_id)
 
 
 def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> AvatarPacket:

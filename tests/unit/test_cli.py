@@ -235,3 +235,11 @@ def test_output_that_cannot_be_shown_does_not_fail_the_run(files):
     )
     assert done.returncode == 0, done.stderr
     assert b"\\xe9" in done.stdout
+
+
+def test_the_names_of_the_demos_are_taken(files, capsys):
+    args = ("avatar", "build", files / "foto é.png", "--id", "demo_loop", "--box", "30,10,90,80")
+    code, _, err = run(capsys, *args, "--models", files / "models")
+    assert code == 2
+    assert "that of a demo" in err
+    assert not (files / "models").exists()

@@ -86,7 +86,7 @@ def test_names_of_any_script(tmp_path, name):
         "nul",
         "con.txt",
         "end.",
-        "x" * 101,
+        "x" * 121,
         "a\n",
     ],
 )
@@ -184,6 +184,49 @@ def test_a_header_of_another_form_is_named(tmp_path, header):
     edit(packet.path, files=manifest["files"])
     with pytest.raises(PacketError, match="latents|invalid"):
         open_packet(packet.path).open()
+
+
+def test_what_is_no_packet_is_never_replaced(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("dear diary")
+    (tmp_path / "plain").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    for name in ("mine", "plain", "link"):
+        with pytest.raises(PacketError, match="no avatar packet"):
+            write_packet(tmp_path, info(name), tensors())
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "dear diary"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "mine", "plain"]
+
+
+def test_ctrl_c_between_the_two_renames_keeps_the_old_packet(tmp_path, monkeypatch):
+    old = write_packet(tmp_path, info(), tensors(value=7))
+    real, calls = packet_module.os.replace, []
+
+    def replace(a, b):
+        calls.append(b)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(a, b)
+
+    monkeypatch.setattr(packet_module.os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        write_packet(tmp_path, info(), tensors(value=9))
+    monkeypatch.undo()
+    assert verify_packet(tmp_path / "anna").digest == old.digest
+    assert [p.name for p in tmp_path.iterdir()] == ["anna"]
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    import safetensors.torch
+    from safetensors import SafetensorError
+
+    def full(*_):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_packet(tmp_path, info(), tensors())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_builds_of_one_id_at_the_same_time_leave_one_whole_packet(tmp_path):
