@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--audio", type=Path, help="wav, flac, mp3, m4a, ... of any rate and channel count")
     what.add_argument("--text", help="text to speak (needs the tts extra)")
     render.add_argument("--out", type=Path, required=True)
-    render.add_argument("--box", help="face box x1,y1,x2,y2 in pixels, for a picture or clip")
+    render.add_argument("--box", help="face box x1,y1,x2,y2 in pixels of the picture or clip itself")
     render.set_defaults(run=_render)
 
     speak = commands.add_parser("speak", parents=[common, speech], help="text to a sound file")
@@ -184,12 +184,13 @@ def _avatar(args, ctx, model, size, stack: ExitStack):
 
 
 def _build(ctx, model, file, root, avatar_id, box, size, fps, cycle, max_frames):
-    from .nodes.core.images import parse_box
+    from .nodes.core.images import cover_box, parse_box
     from .nodes.musetalk.bake import build_avatar
     from .nodes.musetalk.source import read_source
 
     source = read_source(file, fps, size, max_frames, ctx)
-    boxes = [parse_box(box)] * len(source.frames)
+    height, width = source.frames.shape[1:3]
+    boxes = [cover_box(parse_box(box), source.size, (width, height))] * len(source.frames)
     return build_avatar(ctx, model, source.frames, boxes, root, avatar_id, source.fps, cycle, source.record)
 
 

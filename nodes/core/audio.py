@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .interrupt import is_interrupt
 from .report import Report
 
 BLOCK = 65536
@@ -150,6 +151,8 @@ def from_comfy(audio: Any) -> MemoryAudio:
     try:
         waveform, rate = audio["waveform"], audio["sample_rate"]
     except Exception as e:  # some packs hand over lazy mappings that raise whatever their reader raises
+        if is_interrupt(e):
+            raise
         raise ValueError(
             f"AUDIO without a usable 'waveform' and 'sample_rate' ({type(e).__name__}: {e})"
         ) from e

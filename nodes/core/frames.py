@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from .interrupt import is_interrupt
 from .report import Report
 
 LAYOUTS = ("rgb", "nv12")
@@ -176,7 +177,7 @@ class FrameStream(ABC):
         except (StageError, MemoryError):
             raise
         except Exception as e:
-            if _is_interrupt(e):
+            if is_interrupt(e):
                 raise
             raise StageError(f"{self.stage}, from frame {start} of {info.n_frames}: {e}") from e
         left = info.n_frames - start
@@ -187,11 +188,6 @@ class FrameStream(ABC):
         if not 1 <= frames.shape[0] <= left:
             raise StageError(f"{self.stage}: {frames.shape[0]} frames at {start}, {left} are left")
         return frames, placement
-
-
-def _is_interrupt(e: BaseException) -> bool:
-    # ComfyUI's InterruptProcessingException is an Exception up to 0.3.x; core must not import comfy.
-    return type(e).__name__ == "InterruptProcessingException"
 
 
 class TensorStream(FrameStream):

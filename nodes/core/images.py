@@ -61,6 +61,20 @@ def mask_box(mask: torch.Tensor) -> tuple[int, int, int, int] | None:
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
+def cover_box(
+    box: tuple[int, int, int, int], source: tuple[int, int], size: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """Return where `box` (x1,y1,x2,y2 in a picture of `source` width, height) lies after `cover` to `size`."""
+    (w, h), (width, height) = source, size
+    if source == size:
+        return box
+    scale = max(width / w, height / h)
+    left = (max(width, round(w * scale)) - width) // 2
+    top = (max(height, round(h * scale)) - height) // 2
+    x1, y1, x2, y2 = (round(v * scale) for v in box)
+    return x1 - left, y1 - top, x2 - left, y2 - top
+
+
 def cover(frame: np.ndarray, width: int, height: int) -> np.ndarray:
     """Return `frame` (H,W,3) scaled to fill width x height, its middle kept: no bars, no stretching."""
     import cv2

@@ -111,6 +111,8 @@ class PacketReader:
             self._map(packet)
         except SafetensorError as e:
             raise PacketError(f"{packet.path}: {e}; rebuild the avatar") from None
+        except (OSError, RuntimeError) as e:  # torch says RuntimeError for a file that has just gone
+            raise PacketError(f"{packet.path}: {e}; was the avatar rebuilt? Load it again") from None
         self._check_geometry()
 
     def _map(self, packet: AvatarPacket) -> None:

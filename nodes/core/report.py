@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -49,3 +49,30 @@ class Report:
             "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
             "warnings": list(self.warnings),
         }
+
+
+class FrameList:
+    """Frame numbers that grow in order, kept and written as ranges: "3, 7-9 and 2 more ranges"."""
+
+    SHOWN = 20
+
+    def __init__(self) -> None:
+        self._ranges: list[list[int]] = []
+
+    def add(self, start: int, flags: Iterable[bool]) -> None:
+        """Add every frame `start + i` whose flag i is true."""
+        for frame, flag in enumerate(flags, start):
+            if not flag:
+                continue
+            if self._ranges and self._ranges[-1][1] == frame - 1:
+                self._ranges[-1][1] = frame
+            else:
+                self._ranges.append([frame, frame])
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    def __str__(self) -> str:
+        shown = [str(a) if a == b else f"{a}-{b}" for a, b in self._ranges[: self.SHOWN]]
+        more = len(self._ranges) - self.SHOWN
+        return ", ".join(shown) + (f" and {more} more ranges" if more > 0 else "")

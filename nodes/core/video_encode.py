@@ -23,6 +23,7 @@ import numpy as np
 from .audio import AudioClip
 from .color import Nv12Encoder, color_tags, matrix_for_height, nv12_planes, pad_to_even, plane_view
 from .frames import FrameInfo
+from .interrupt import is_interrupt
 from .report import Report
 
 CODECS = ("auto", "h264_nvenc", "libx264")
@@ -262,6 +263,8 @@ class _Sound:
             try:
                 block = next(blocks)
             except Exception as e:  # also StopIteration: a finished render is worth more than its sound
+                if is_interrupt(e):
+                    raise
                 at = got / self._clip.sample_rate
                 self._report.warn(
                     f"the sound ends at {at:.2f} s ({type(e).__name__}: {e}); the rest is silent"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from .bake import build_avatar
 from .handle import MuseTalkModel
 from .source import read_source
 
+_OPEN_TRIES = 4
 FOLDER = Path(__file__).parent / "embedded" / "presenters"
 
 
@@ -38,10 +40,7 @@ def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> Av
     """
     demo = demo_presenters().get(avatar_id)
     if demo is None:
-        try:
-            return open_packet(find_packet(avatar_id, roots))
-        except PacketError as e:
-            raise PacketError(f"{e}, and the demos {', '.join(demo_presenters())}") from None
+        return _open_built(avatar_id, roots)
     model = MuseTalkModel()
     source = {"name": demo["file"], "sha256": file_sha256(FOLDER / demo["file"])}
     try:
@@ -54,3 +53,15 @@ def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> Av
     boxes = [tuple(b) for b in demo["boxes"]]
     fps = parse_fps(demo["fps"])
     return build_avatar(ctx, model, frames, boxes, roots[0], avatar_id, fps, demo["cycle"], source)
+
+
+def _open_built(avatar_id: str, roots: Sequence[Path]) -> AvatarPacket:
+    for attempt in range(_OPEN_TRIES):
+        try:
+            return open_packet(find_packet(avatar_id, roots))
+        except PacketError as e:
+            # Between the two renames of a rebuild by another process there is no packet.
+            if attempt == _OPEN_TRIES - 1:
+                raise PacketError(f"{e}; the demos are {', '.join(demo_presenters())}") from None
+            time.sleep(0.05)
+    raise AssertionError("the loop returns or raises")

@@ -10,6 +10,7 @@ import torch
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_half_mask
 from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket, PacketReader
+from ..core.report import FrameList
 from .handle import MuseTalkModel
 from .model import to_rgb_uint8
 from .speech import Speech
@@ -38,18 +39,26 @@ class CropStream(FrameStream):
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
         nets = ctx.load(self.model)
-        with self.avatar.open() as reader:
-            start = 0
-            for tokens in self.speech.windows(ctx, self.batch):
-                count = tokens.shape[0]
-                index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
-                with ctx.report.timed("neural"):
-                    crops, finite = self._predict(nets, reader, index, tokens)
-                usable = reader.found[index] & finite
-                self._warn(ctx, start, reader.found[index], finite)
-                for i in range(0, count, n):
-                    yield crops[i : i + n], Placement(index[i : i + n], usable[i : i + n])
-                start += count
+        faceless, broken = FrameList(), FrameList()
+        try:
+            with self.avatar.open() as reader:
+                start = 0
+                for tokens in self.speech.windows(ctx, self.batch):
+                    count = tokens.shape[0]
+                    index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
+                    with ctx.report.timed("neural"):
+                        crops, finite = self._predict(nets, reader, index, tokens)
+                    found = reader.found[index]
+                    faceless.add(start, ~found)
+                    broken.add(start, ~finite & found)
+                    for i in range(0, count, n):
+                        yield crops[i : i + n], Placement(index[i : i + n], (found & finite)[i : i + n])
+                    start += count
+        finally:
+            why = {"no face in the avatar": faceless, "the network's output is not finite": broken}
+            for reason, frames in why.items():
+                if frames:
+                    ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
 
     def _predict(self, nets, reader: PacketReader, index: torch.Tensor, tokens: torch.Tensor):
         count = tokens.shape[0]
@@ -61,14 +70,6 @@ class CropStream(FrameStream):
             decoded = nets(latents, tokens)[:count]
             finite = decoded.isfinite().flatten(1).all(1).cpu()
             return to_rgb_uint8(decoded.nan_to_num()), finite
-
-    @staticmethod
-    def _warn(ctx: RunContext, start: int, found: torch.Tensor, finite: torch.Tensor) -> None:
-        for flags, why in ((found, "no face in the avatar"), (finite, "the network's output is not finite")):
-            frames = (~flags).nonzero().flatten().tolist()
-            if frames:
-                listed = ", ".join(str(start + i) for i in frames)
-                ctx.warn(f"frames {listed}: {why}, the avatar's own frame is shown")
 
 
 class CompositeStream(FrameStream):

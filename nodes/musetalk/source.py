@@ -21,10 +21,11 @@ DEFAULT_MAX_FRAMES = 50
 
 @dataclass(frozen=True)
 class Source:
-    """frames uint8 (N,H,W,3) RGB at `fps`; name and sha256 of the file they came from."""
+    """frames uint8 (N,H,W,3) RGB at `fps`; size (width, height) of the file's own pictures, its name and sha256."""
 
     frames: np.ndarray
     fps: Fraction
+    size: tuple[int, int]
     name: str
     sha256: str
 
@@ -52,6 +53,7 @@ def read_source(
         fps = stream.info.fps
         chunks = stream.chunks(ctx or RunContext(), 8)
         frames = np.concatenate([c.frames.numpy() for c in chunks])
+    own_size = (frames.shape[2], frames.shape[1])
     if size:
         frames = np.stack([cover(f, *size) for f in frames])
-    return Source(frames, fps, path.name, file_sha256(path))
+    return Source(frames, fps, own_size, path.name, file_sha256(path))

@@ -451,3 +451,15 @@ class TestFiles:
         sf.write(tmp_path / "a.wav", data.T, 16000, subtype="FLOAT")
         monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
         np.testing.assert_array_equal(whole(open_audio(tmp_path / "a.wav")), data)
+
+
+def test_an_interrupt_inside_a_lazy_audio_is_not_swallowed():
+    class InterruptProcessingException(Exception):
+        pass
+
+    class Lazy(dict):
+        def __getitem__(self, key):
+            raise InterruptProcessingException
+
+    with pytest.raises(InterruptProcessingException):
+        from_comfy(Lazy())

@@ -1,9 +1,18 @@
 """Shapes other software hands over, and what a user types."""
 
+import numpy as np
 import pytest
 import torch
 
-from talkinghead.nodes.core.images import image_batch, mask_box, parse_box, parse_size, rgb_frames
+from talkinghead.nodes.core.images import (
+    cover,
+    cover_box,
+    image_batch,
+    mask_box,
+    parse_box,
+    parse_size,
+    rgb_frames,
+)
 
 
 def test_images_become_8_bit_rgb():
@@ -54,3 +63,15 @@ def test_mask_bounds():
     mask[4:9, 7:21] = 1
     assert mask_box(mask) == (7, 4, 21, 9)
     assert mask_box(torch.zeros(5, 5)) is None
+
+
+@pytest.mark.parametrize("size", [(64, 64), (200, 50), (30, 300), (128, 96)])
+def test_a_box_moves_with_the_picture(size):
+    frame = np.zeros((96, 128, 3), np.uint8)
+    frame[40:60, 50:80] = 255
+    covered = cover(frame, *size)[..., 0] > 127
+    x1, y1, x2, y2 = cover_box((50, 40, 80, 60), (128, 96), size)
+    expected = np.zeros_like(covered)
+    expected[max(0, y1) : y2, max(0, x1) : x2] = True
+    assert (covered != expected).sum() <= 2 * (x2 - x1 + y2 - y1)  # a border pixel may round either way
+    assert covered.any()

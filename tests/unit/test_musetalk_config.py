@@ -267,7 +267,7 @@ def test_save_and_load(tmp_path):
         loaded.predict(loaded.encode_crops(crops), tokens), nets.predict(nets.encode_crops(crops), tokens)
     )
     save_nets(nets, tmp_path / "half")
-    assert load_nets(tmp_path / "half", torch.bfloat16).dtype == torch.bfloat16
+    assert load_nets(tmp_path / "half", torch.bfloat16).weights_dtype == torch.bfloat16
     sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("new", "half")]
     assert sizes[1] < 0.7 * sizes[0]
 
