@@ -50,7 +50,7 @@ async function openPage(context) {
     if (r.status() >= 400 && !known) report.failed_requests.push(`${r.status()} ${pathname}`);
   });
   // A new user is shown templates and a tutorial; settings are the server's, so they are set there first.
-  for (const pair of ["Comfy.TutorialCompleted=true", ...args.set]) {
+  for (const pair of ["Comfy.TutorialCompleted=true", "Comfy.Minimap.Visible=false", ...args.set]) {
     const [id, body] = pair.split(/=(.*)/s);
     const headers = { "Content-Type": "application/json" };
     const answer = await fetch(`${args.url}/api/settings/${id}`, { method: "POST", body, headers });
@@ -115,17 +115,39 @@ async function queueWorkflow(page) {
     if (Object.keys(app.lastNodeErrors ?? {}).length) return { status: "rejected", errors: app.lastNodeErrors };
     return { ...(await end), ms: Math.round(performance.now() - began), seen };
   }, timeout);
-  await page.waitForTimeout(1500); // players load what they show
-  report.media = await page.evaluate(() => [...document.querySelectorAll("video,audio,img")]
-    .map((m) => ({
-      tag: m.tagName.toLowerCase(),
-      src: (m.currentSrc || m.src || "").replace(location.origin, ""),
-      ready: m.readyState ?? Number(m.complete),
-      width: m.videoWidth ?? m.naturalWidth ?? 0,
-      seconds: m.duration ?? null,
-    }))
-    .filter((m) => m.src.includes("/view")));
+  report.media = await page.evaluate(showMedia);
   await page.screenshot({ path: join(args.out, "done.png") });
+}
+
+// Runs in the page: brings every player to one second and says what it shows there; `light` is the mean of
+// a video's pixels, 0..255.
+async function showMedia() {
+  const wait = (ms) => new Promise((r) => setTimeout(r, ms));
+  const source = (m) => (m.currentSrc || m.src || "").replace(location.origin, "");
+  const found = () => [...document.querySelectorAll("video,audio,img")].filter((m) => source(m).includes("/view"));
+  const loaded = (m) => (m.tagName === "IMG" ? m.complete : m.readyState >= 2);
+  await wait(1000);
+  for (let i = 0; i < 100 && !found().every(loaded); i++) await wait(100);
+  const report = [];
+  for (const m of found()) {
+    const item = { tag: m.tagName.toLowerCase(), src: source(m), loaded: loaded(m), seconds: m.duration ?? null };
+    if (item.tag === "video") {
+      const seeked = new Promise((r) => m.addEventListener("seeked", r, { once: true }));
+      m.pause();
+      m.currentTime = Math.min(1, m.duration / 2);
+      await Promise.race([seeked, wait(10000)]);
+      const canvas = Object.assign(document.createElement("canvas"), { width: 32, height: 32 });
+      const context = canvas.getContext("2d");
+      context.drawImage(m, 0, 0, 32, 32);
+      const pixels = context.getImageData(0, 0, 32, 32).data;
+      let sum = 0;
+      for (let i = 0; i < pixels.length; i += 4) sum += pixels[i] + pixels[i + 1] + pixels[i + 2];
+      Object.assign(item, { width: m.videoWidth, height: m.videoHeight, at: m.currentTime, light: sum / (32 * 32 * 3) });
+    }
+    report.push(item);
+  }
+  await wait(500); // the frame gets onto the screen
+  return report;
 }
 
 mkdirSync(args.out, { recursive: true });
