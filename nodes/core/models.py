@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-KINDS = ("avatars", "musetalk", "ditto", "tts", "faces", "engines")
-
 
 def cli_model_root(given: str | None = None) -> Path:
     """Return the models folder of the command line.

@@ -30,7 +30,6 @@ MANIFEST = "packet.json"
 PREVIEW = "preview.jpg"
 MAX_ID_BYTES = 120
 _REPLACE_TRIES = 20
-ENGINES = ("musetalk", "ditto")
 
 # Axes: N frames, H x W picture, C2 = two latents stacked, h x w latent, M masks' bytes; a number is fixed.
 _MUSETALK_SCHEMA: dict[str, dict[str, tuple[str, tuple]]] = {

@@ -6,7 +6,6 @@ A frame index never comes from a float product: `floor(t * 25)` on doubles loses
 
 from __future__ import annotations
 
-import math
 import re
 from fractions import Fraction
 
@@ -73,11 +72,6 @@ def frame_to_sample(frame: int, sample_rate: int, fps: Fraction) -> int:
 def sample_to_frame(sample: int, sample_rate: int, fps: Fraction) -> int:
     """Return the frame on screen while `sample` plays."""
     return sample * fps.numerator // (sample_rate * fps.denominator)
-
-
-def seconds_to_frame(seconds: Fraction, fps: Fraction) -> int:
-    """Return the frame on screen at `seconds` (exact)."""
-    return math.floor(seconds * fps)
 
 
 def speech_row_start(frame: int, fps: Fraction, rows_per_second: int = SPEECH_ROWS_PER_SECOND) -> int:
