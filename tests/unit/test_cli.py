@@ -112,7 +112,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_and_the_next_run_works(files, capsy
         if done >= 16:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_progress", lambda args: stop)
+    monkeypatch.setattr(cli.render, "progress_to_stderr", lambda args: stop)
     code, _, err = run(capsys, *render(files))
     assert code == 130
     assert "stopped" in err

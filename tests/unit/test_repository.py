@@ -48,8 +48,8 @@ def ours(*suffixes: str, below: str = ".") -> Iterator[Path]:
 
 
 def pack_files() -> list[Path]:
-    """Return the Python files that are installed: the root's and everything under nodes/."""
-    return [p for p in ours(".py") if len(p.parts) == 1 or p.parts[0] == "nodes"]
+    """Return the Python files that are installed: the root's and everything under nodes/ and cli/."""
+    return [p for p in ours(".py") if len(p.parts) == 1 or p.parts[0] in ("nodes", "cli")]
 
 
 def tree_of(path: Path) -> ast.Module:

@@ -1,0 +1,165 @@
+"""Commands demo, render and speak."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from .avatar import build_from_file
+from .common import avatar_roots, model_root, parse_size_option, print_facts, progress_to_stderr
+
+DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
+DEMO_AVATAR = "demo_loop"
+
+
+def add_commands(commands, common: argparse.ArgumentParser) -> None:
+    out = argparse.ArgumentParser(add_help=False)
+    out.add_argument("--fps", default="25", help="N, N/D or 29.97, 23.976, 59.94 (default 25)")
+    out.add_argument("--size", metavar="WxH", help="size of the video (default: the avatar's)")
+    out.add_argument("--codec", default="auto", help="auto, h264_nvenc or libx264")
+    out.add_argument("--quality", default="balanced", help="draft, balanced or high")
+    out.add_argument("--batch", type=int, default=8, help="frames the network runs at once (default 8)")
+
+    speech = argparse.ArgumentParser(add_help=False)
+    speech.add_argument("--voice", help="a voice of `talkinghead speak --list` (default: piper: joe)")
+    speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
+    speech.add_argument("--seed", type=int, default=0)
+
+    demo = commands.add_parser("demo", parents=[common, out, speech], help="a presenter speaks a sentence")
+    demo.add_argument("--text", default=DEMO_TEXT)
+    demo.add_argument("--avatar", default=DEMO_AVATAR)
+    demo.add_argument("--out", type=Path, default=Path("out/demo.mp4"))
+    demo.set_defaults(run=_render, audio=None, box=None)
+
+    render = commands.add_parser("render", parents=[common, out, speech], help="make a video from speech")
+    render.add_argument(
+        "--avatar", required=True, help="a demo, the id of a built avatar, or a picture or clip"
+    )
+    what = render.add_mutually_exclusive_group(required=True)
+    what.add_argument("--audio", type=Path, help="wav, flac, mp3, m4a, ... of any rate and channel count")
+    what.add_argument("--text", help="text to speak (needs the tts extra)")
+    render.add_argument("--out", type=Path, required=True)
+    render.add_argument("--box", help="face box x1,y1,x2,y2 in pixels of the picture or clip itself")
+    render.set_defaults(run=_render)
+
+    speak = commands.add_parser("speak", parents=[common, speech], help="text to a sound file")
+    speak.add_argument("--text")
+    speak.add_argument("--out", type=Path, help="a .wav or .flac file")
+    speak.add_argument("--list", action="store_true", help="list the voices")
+    speak.set_defaults(run=_speak)
+
+
+def _render(args: argparse.Namespace) -> int:
+    from ..nodes.core.frames import RunContext
+    from ..nodes.core.images import resized
+    from ..nodes.core.timeline import parse_fps
+    from ..nodes.core.video_write import WriteOptions, write_video
+    from ..nodes.musetalk.handle import MuseTalkModel
+    from ..nodes.musetalk.render import CompositeStream, CropStream
+    from ..nodes.musetalk.speech import Speech
+
+    fps, size = parse_fps(args.fps), parse_size_option(args.size)
+    options = WriteOptions(codec=args.codec, quality=args.quality)
+    ctx = RunContext(progress=progress_to_stderr(args))
+    model = MuseTalkModel()
+    with ExitStack() as stack:
+        avatar = _avatar(args, ctx, model, size, stack)
+        audio = _audio(args, ctx)
+        crops = CropStream(model, avatar, Speech(model, audio, fps), args.batch)
+        frames = CompositeStream(crops, avatar)
+        if size and size != avatar.info.size:
+            frames = resized(frames, *size)
+        began = time.perf_counter()
+        result = write_video(frames, args.out, ctx, audio, options)
+        seconds = time.perf_counter() - began
+    facts = {
+        "path": str(result.path.resolve()),
+        "size": f"{result.width}x{result.height}",
+        "fps": args.fps,
+        "frames": result.n_frames,
+        "duration_s": round(float(result.duration), 3),
+        "speed_x_realtime": round(float(result.duration) / seconds, 2),
+        "frames_per_second": round(result.n_frames / seconds, 1),
+        "peak_memory_mb": _peak_memory_mb(),
+        "report": ctx.report.as_dict(),
+    }
+    print_facts(args, facts)
+    return 0
+
+
+def _avatar(args, ctx, model, size, stack: ExitStack):
+    """Return the packet --avatar means; one made from a file lives until `stack` closes."""
+    from ..nodes.core.packet import PacketError
+    from ..nodes.musetalk.presenters import demo_presenters, resolve_avatar
+
+    file = Path(args.avatar)
+    if args.avatar in demo_presenters() or not file.is_file():
+        if args.box:
+            raise ValueError(f"--box goes with a picture or clip; {args.avatar!r} is no file")
+        try:
+            return resolve_avatar(ctx, args.avatar, avatar_roots(args))
+        except PacketError as e:
+            looks_like_file = file.suffix or len(file.parts) > 1
+            raise ValueError(f"no file {args.avatar!r}" if looks_like_file else str(e)) from None
+    if not args.box:
+        raise ValueError(
+            f"--box is needed with {file.name}: give the face as x1,y1,x2,y2 in pixels, half height at the nose"
+        )
+    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="talkinghead-")))
+    return build_from_file(ctx, model, file, root, "once", args.box, size, None, "pingpong", 50)
+
+
+def _audio(args, ctx):
+    if args.audio:
+        from ..nodes.core.audio import open_audio
+
+        return open_audio(args.audio)
+    return _spoken(args, ctx)
+
+
+def _spoken(args, ctx):
+    from ..nodes.tts.engines import JOE, default_voice, speak
+
+    # The recording is for the demo's own words only: another text must be spoken or refused.
+    voice = args.voice or (default_voice() if args.text == DEMO_TEXT else JOE)
+    with ctx.report.timed("speech synthesis"):
+        return speak(args.text, voice, args.speed, args.seed, ctx.report, [model_root(args) / "tts"])
+
+
+def _speak(args: argparse.Namespace) -> int:
+    from ..nodes.core.frames import RunContext
+    from ..nodes.tts.engines import list_voices
+
+    if args.list:
+        print_facts(args, {"voices": list_voices([model_root(args) / "tts"])})
+        return 0
+    if not args.text or not args.out:
+        raise ValueError("speak needs --text and --out (or --list)")
+    if args.out.suffix.lower() not in (".wav", ".flac") or args.out.is_dir():
+        raise ValueError(f"--out {str(args.out)!r} must be a file ending in .wav or .flac")
+    import soundfile
+
+    audio = _spoken(args, RunContext())
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    part = args.out.with_name(f".part-{os.getpid()}{args.out.suffix}")
+    try:
+        soundfile.write(part, audio.samples.T, audio.sample_rate)
+        os.replace(part, args.out)
+    finally:
+        part.unlink(missing_ok=True)
+    print_facts(args, {"path": str(args.out.resolve()), "duration_s": round(float(audio.seconds), 3)})
+    return 0
+
+
+def _peak_memory_mb() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
