@@ -8,7 +8,9 @@ from talkinghead.nodes.core.blend import (
     composite,
     crop_geometry,
     face_crop,
+    lower_face_mask,
     lower_half_mask,
+    match_colour,
     mouth_mask,
 )
 
@@ -47,10 +49,11 @@ def test_crop_square_as_upstream():
     assert crop_geometry((245, 81, 395, 275)) == (175, 33, 465, 323, 70, 48, 150, 194)
 
 
-def test_pixels_above_the_boundary_and_outside_the_mask_keep_their_bytes():
+@pytest.mark.parametrize("make", [mouth_mask, lower_face_mask])
+def test_pixels_above_the_boundary_and_outside_the_mask_keep_their_bytes(make):
     frame, box = noise(320, 320), (60, 40, 260, 280)
     crop = crop_geometry(box)
-    mask = mouth_mask(crop)
+    mask = make(crop)
     out = frame.copy()
     composite(out, noise(128, 128, 1), box, crop, mask)
     middle = 40 + 120
@@ -85,3 +88,41 @@ def test_faces_of_any_size_are_scaled_into_the_box():
     composite(frame, face, (50, 50, 150, 150), crop, lower_half_mask(crop))
     assert (frame[100:150, 50:150] == 200).all()
     assert frame[:100].max() == 0
+
+
+@pytest.mark.parametrize("box", [(0, 0, 256, 256), (40, 30, 240, 330), (10, 20, 97, 141)])
+def test_the_mouth_mask_never_reaches_the_nostrils(box):
+    crop = crop_geometry(box)
+    rel_x, rel_y, w, h = crop[4:]
+    mask = mouth_mask(crop)[rel_y : rel_y + h, rel_x : rel_x + w]
+    rows = np.flatnonzero(mask.any(1))
+    # wardrobe spec 3.14, in rows of a 256 px crop: 0 up to 158 and from 234 on, full at the ellipse's middle
+    assert (rows[0] + 0.5) / h * 256 - 0.5 > 158
+    assert (rows[-1] + 0.5) / h * 256 - 0.5 < 234
+    assert mask[round(196 / 256 * h), round(127 / 256 * w)] == 255
+    assert not mouth_mask(crop)[:rel_y].any()
+
+
+def test_colours_are_matched_to_the_skin_around():
+    rng = np.random.default_rng(0)
+    skin = (np.array([200, 150, 120]) + rng.normal(0, 6, (64, 64, 3))).clip(0, 255).astype(np.uint8)
+    tinted = (skin * np.array([0.8, 1.0, 1.15])).clip(0, 255).astype(np.uint8)
+    tinted[24:40, 24:40] = (60, 10, 10)  # an open mouth must not sway the match
+    weight = np.full((64, 64), 128, np.uint8)
+    weight[16:48, 16:48] = 255
+    before = np.abs(tinted.astype(int) - skin)[weight == 128].mean()
+    after = np.abs(match_colour(tinted, skin, weight).astype(int) - skin)[weight == 128].mean()
+    assert before > 15
+    assert after < 2
+    assert match_colour(tinted, skin, np.full((64, 64), 255, np.uint8)) is tinted
+
+
+def test_a_colour_match_keeps_what_lies_outside_the_feather():
+    frame, box = noise(200, 200), (40, 30, 160, 170)
+    crop = crop_geometry(box)
+    mask, out = mouth_mask(crop), frame.copy()
+    composite(out, np.full((64, 64, 3), 90, np.uint8), box, crop, mask, colour=True)
+    full = np.zeros((200, 200), np.uint8)
+    full[30:170, 40:160] = mask[crop[5] : crop[5] + 140, crop[4] : crop[4] + 120]
+    assert np.array_equal(out[full == 0], frame[full == 0])
+    assert (out != frame).any()

@@ -72,7 +72,7 @@ def measure_seam(nets, look, pose, mouth: Tensor, view: Tensor, tokens: Tensor, 
     skin = look["skin"][0, :, 0, 0].numpy() * 255
     for frame, face, box in zip(truth, made, boxes, strict=True):
         square = blend.crop_geometry(box)
-        mask = blend.mouth_mask(square)
+        mask = blend.lower_face_mask(square)
         pasted = frame.copy()
         blend.composite(pasted, face, box, square, mask)
         full = np.zeros(frame.shape[:2], np.uint8)
