@@ -35,7 +35,7 @@ class UnsafePickle(ValueError):
 def restricted_load(
     data: bytes,
     source: str,
-    extra: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
+    extra: Mapping[tuple[str, str], Any] | None = None,
     persistent_load: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Unpickle `data` without running any of it.
@@ -43,7 +43,7 @@ def restricted_load(
     Args:
         data: one pickle; bytes after its end are ignored.
         source: file name, for the message.
-        extra: further (module, name) -> function called in its place.
+        extra: further (module, name) -> function called in its place, or a value that stands for it.
         persistent_load: resolves persistent ids; without it a pickle that has some is refused.
 
     Returns:
@@ -59,7 +59,7 @@ def restricted_load(
 def load_first(
     data: bytes | memoryview,
     source: str,
-    extra: Mapping[tuple[str, str], Callable[..., Any]] | None = None,
+    extra: Mapping[tuple[str, str], Any] | None = None,
     persistent_load: Callable[[Any], Any] | None = None,
 ) -> tuple[Any, int]:
     """As `restricted_load`, with the number of bytes the pickle took: for files that hold several."""
@@ -117,7 +117,8 @@ class _Loader(pickle.Unpickler):
                 f"{self._source} asks for {module}.{name}, which can run code: refused. Only plain data is read; "
                 f"get the file from its author in another form"
             )
-        return _Call(self._known[module, name])
+        known = self._known[module, name]
+        return _Call(known) if callable(known) else known
 
     def persistent_load(self, pid: Any) -> Any:
         return self._resolve(pid)
