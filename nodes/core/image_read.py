@@ -4,9 +4,33 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """size: (width, height) of the upright picture. has_alpha: the file can hold transparent pixels."""
+
+    size: tuple[int, int]
+    has_alpha: bool
+
+
+def image_facts(path: str | os.PathLike) -> ImageFacts:
+    """Return size and kind of a picture file, from its header where that is quick (PNG, JPEG), else decoded.
+
+    A header may be whole and the rest damaged: only `read_image` knows. ValueError: no such file, no picture.
+    """
+    source = Path(path)
+    data = _read(source)
+    facts = _header_facts(data)
+    if facts is None:
+        height, width, *channels = _decode(source, data).shape
+        facts = (width, height), channels == [4]
+    size, has_alpha = facts
+    return ImageFacts(size[::-1] if exif_orientation(data) >= 5 else size, has_alpha)
 
 
 def read_image(path: str | os.PathLike, background: tuple[int, int, int] = (0, 0, 0)) -> np.ndarray:
@@ -15,20 +39,9 @@ def read_image(path: str | os.PathLike, background: tuple[int, int, int] = (0, 0
 
     The bytes are read by Python, so that paths in any script work. ValueError: no such file, no picture.
     """
-    import cv2
-
     source = Path(path)
-    if not source.is_file():
-        raise ValueError(f"no file {source}; check the path")
-    data = source.read_bytes()
-    try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
-    except cv2.error as e:  # a header of more pixels than OpenCV takes
-        raise ValueError(f"{source.name} cannot be read: {e.err}; give a smaller png, jpg or webp") from None
-    if pixels is None:
-        raise ValueError(
-            f"{source.name} ({len(data)} bytes) is not a picture OpenCV reads; give png, jpg or webp"
-        )
+    data = _read(source)
+    pixels = _decode(source, data)
     if pixels.dtype == np.uint16:
         pixels = np.rint(pixels / 257.0).astype(np.uint8)
     elif pixels.dtype != np.uint8:
@@ -41,6 +54,42 @@ def read_image(path: str | os.PathLike, background: tuple[int, int, int] = (0, 0
         pixels = np.rint(pixels[..., :3] * alpha + under * (1 - alpha)).astype(np.uint8)
     rgb = pixels[..., ::-1] if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
     return np.ascontiguousarray(_turned(rgb, exif_orientation(data)))
+
+
+def _read(source: Path) -> bytes:
+    if not source.is_file():
+        raise ValueError(f"no file {source}; check the path")
+    return source.read_bytes()
+
+
+def _decode(source: Path, data: bytes) -> np.ndarray:
+    import cv2
+
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED) if data else None
+    except cv2.error as e:  # a header of more pixels than OpenCV takes
+        raise ValueError(f"{source.name} cannot be read: {e.err}; give a smaller png, jpg or webp") from None
+    if pixels is None:
+        raise ValueError(
+            f"{source.name} ({len(data)} bytes) is not a picture OpenCV reads; give png, jpg or webp"
+        )
+    return pixels
+
+
+def _header_facts(data: bytes) -> tuple[tuple[int, int], bool] | None:
+    """Return ((width, height) as stored, has alpha) of a PNG or JPEG."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR" and len(data) >= 26:
+        alpha = data[25] in (4, 6) or _chunk(data, 8, ">", b"tRNS", trailer=4, padded=False) is not None
+        return struct.unpack_from(">II", data, 16), alpha
+    if data[:2] == b"\xff\xd8":
+        at = 2
+        while at + 9 <= len(data) and data[at] == 0xFF:
+            mark, size = data[at + 1], struct.unpack_from(">H", data, at + 2)[0]
+            if 0xC0 <= mark <= 0xCF and mark not in (0xC4, 0xC8, 0xCC):  # a frame header, of any coding
+                height, width = struct.unpack_from(">HH", data, at + 5)
+                return ((width, height), False) if height else None
+            at += 2 + size
+    return None
 
 
 def exif_orientation(data: bytes) -> int:
