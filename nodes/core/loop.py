@@ -17,7 +17,7 @@ PROXY_SIDE = 96
 LOCK_RMS = 0.015
 LIVELY_RMS = 0.05
 """A clip in lively motion has steps above LOCK_RMS everywhere: its seam may be as big as they are, up to this."""
-_USUAL = 1.25
+_ORDINARY = 1.25
 AUTO_CYCLES = ("auto", *CYCLES)
 
 
@@ -51,12 +51,15 @@ def check_loop(frame: Callable[[int], np.ndarray], n: int, boxes: np.ndarray | N
         return LoopCheck(True, 0.0, 0.0, 1)
     area = None if boxes is None else _face_area(np.asarray(boxes, np.float64))
     proxies = [_proxies(frame(i), area) for i in range(n)]
-    typical = float(np.median([_rms(a, b) for a, b in zip(proxies, proxies[1:], strict=False)]))
+    steps = [_rms(a, b) for a, b in zip(proxies, proxies[1:], strict=False)]
+    typical = float(np.median(steps))
     # A cut in the first half would throw away more than it mends.
     ends = {end: _rms(proxies[end - 1], proxies[0]) for end in range(max(2, (n + 1) // 2), n + 1)}
-    fitting = [end for end, seam in ends.items() if _is_locked(seam, typical)]
+    # Where a head sways fastest its steps are above the median: those on both sides of the seam count as well.
+    usual = {end: max(typical, min(steps[0], steps[end - 2])) for end in ends}
+    fitting = [end for end, seam in ends.items() if _is_locked(seam, usual[end])]
     best = max(fitting) if fitting else min(ends, key=lambda end: (ends[end], -end))
-    return LoopCheck(_is_locked(ends[n], typical), ends[n], typical, best)
+    return LoopCheck(n in fitting, ends[n], typical, best)
 
 
 def choose_cycle(
@@ -76,8 +79,8 @@ def choose_cycle(
     return "loop" if check_loop(frame, n, boxes).locked else "pingpong"
 
 
-def _is_locked(seam: float, typical: float) -> bool:
-    return seam < LOCK_RMS or seam <= min(_USUAL * typical, LIVELY_RMS)
+def _is_locked(seam: float, usual: float) -> bool:
+    return seam < LOCK_RMS or seam <= min(_ORDINARY * usual, LIVELY_RMS)
 
 
 def _face_area(boxes: np.ndarray) -> tuple[float, float, float, float]:
