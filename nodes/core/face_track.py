@@ -1,132 +1,221 @@
-"""What following a face needs besides a detector: proxies, thumbnails that tell one area from another, interpolation.
+"""One face followed through a clip: key frames, frames in doubt, frames without the face, interpolation.
 
-core.faces.track_face uses it. Boxes are (x1, y1, x2, y2) in full-resolution pixels; a likeness is a normalised
-correlation, -1..1, which knows neither brightness nor contrast.
+The detector sees key frames on a small proxy. Between two of them the face's area is compared with theirs, and the
+detector looks where it differs, so a frame without the face, or a cut, is found wherever it lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-PATCH_SIDE = 24
-SEARCH_SIDE = 36
-"""Half as much again: a face that moved by a quarter of its width is still found."""
-_MIN_DEVIATION = 2.0
-"""Levels; a flatter area is like nothing."""
-_MIN_IOU = 0.3
-_MAX_SHIFT = 0.5
-"""Distance of two boxes' middles over their side within which they are one face; two people are further apart."""
-_MAX_GROWTH = 1.7
+from . import face_views as views
+from .faces import LARGEST, N_MESH, N_POINTS, Face, FaceChoice, FaceDetector, FaceTrack, choose_face
+from .report import FrameList
+
+PROXY_SIDE = 480
+STRIDE = 4
+_SAME = 0.85
+"""Likeness above which an area between two key frames needs no look of its own; a false alarm costs one detection."""
+_HELD = 0.75
+"""Likeness above which a face is taken to be there although the detector misses it."""
+_SAME_PERSON = 0.6
+"""Likeness asked of the only face in the picture when it stands elsewhere: the same person after a cut."""
 
 
-@dataclass(frozen=True, eq=False)
-class View:
-    """One frame as the detector sees it: `proxy` uint8 (h, w, 3), `gray` uint8 (h, w), `factor` = full size over proxy,
-    x and y."""
+def track_face(
+    n_frames: int,
+    frame: Callable[[int], np.ndarray],
+    detector: FaceDetector,
+    choice: FaceChoice = LARGEST,
+    stride: int = STRIDE,
+    proxy_side: int = PROXY_SIDE,
+    check: Callable[[], None] | None = None,
+    smooth: bool = True,
+) -> FaceTrack:
+    """Follow one face through a clip.
 
-    index: int
-    proxy: np.ndarray
-    gray: np.ndarray
-    factor: tuple[float, float]
+    Args:
+        n_frames: at least 1.
+        frame: index -> uint8 (H, W, 3) RGB; called once for each index, in order.
+        detector: sees key frames, and every frame where the face may not be what it is in the key frames around it.
+        choice: which face, in the first frame that has one; after that the one at the same place.
+        stride: key frames are 0, stride, 2 * stride, ... and the last. 1 = every frame.
+        proxy_side: the detector sees frames whose longest side is at most this; 0 = full size (the exact path).
+        check: called before each detection; it raises to stop the work.
+        smooth: average each key frame with its neighbours in the same shot.
 
-
-def make_view(index: int, picture: np.ndarray, proxy_side: int) -> View:
-    """Return the frame with its longest side brought down to `proxy_side` (0 = as it is). ValueError for no picture."""
-    import cv2
-
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
-        raise ValueError(
-            f"frame {index} must be uint8 (height, width, 3), got {picture.dtype} {picture.shape}"
-        )
-    height, width = picture.shape[:2]
-    scale = proxy_side / max(height, width) if proxy_side else 1.0
-    if scale < 1:
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
-    factor = width / picture.shape[1], height / picture.shape[0]
-    return View(index, picture, cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), factor)
-
-
-def key_frames(n_frames: int, stride: int) -> list[int]:
-    """Return 0, stride, 2 * stride, ... and the last frame."""
-    keys = list(range(0, n_frames, stride))
-    return keys if keys[-1] == n_frames - 1 else [*keys, n_frames - 1]
-
-
-def thumbnail(view: View, box: Sequence[float], side: int = PATCH_SIDE) -> np.ndarray:
-    """Return the area of a box, float32 (side, side) grey; a larger side shows its surroundings at the same scale."""
-    import cv2
-
-    share = side / PATCH_SIDE
-    x1, y1, x2, y2 = (float(v) for v in box)
-    size = [max(2, round(share * d / f)) for d, f in zip((x2 - x1, y2 - y1), view.factor, strict=True)]
-    # getRectSubPix counts from pixel centres.
-    centre = [c / 2 / f - 0.5 for c, f in zip((x1 + x2, y1 + y2), view.factor, strict=True)]
-    area = cv2.getRectSubPix(view.gray, tuple(size), tuple(centre))
-    return cv2.resize(area, (side, side), interpolation=cv2.INTER_AREA).astype(np.float32)
-
-
-def likeness(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the normalised correlation of two thumbnails of one size; 0 where one of them is flat."""
-    a, b = a - a.mean(), b - b.mean()
-    if min(a.std(), b.std()) < _MIN_DEVIATION:
-        return 0.0
-    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
-
-
-def best_likeness(area: np.ndarray, face: np.ndarray) -> float:
-    """Return the highest likeness of a face thumbnail with any part of a larger area."""
-    import cv2
-
-    if min(area.std(), face.std()) < _MIN_DEVIATION:
-        return 0.0
-    return float(cv2.matchTemplate(area, face, cv2.TM_CCOEFF_NORMED).max())
-
-
-def one_place(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Return whether two boxes can be one face a few frames apart: near each other and of like size."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    sides = [float((box[2:] - box[:2]).max()) for box in (a, b)]
-    if min(sides) <= 0 or max(sides) > _MAX_GROWTH * min(sides):
-        return False
-    shared = np.clip(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0, None).prod()
-    union = sum((box[2:] - box[:2]).prod() for box in (a, b)) - shared
-    shift = np.linalg.norm((a[:2] + a[2:] - b[:2] - b[2:]) / 2)
-    return shared / union >= _MIN_IOU or shift <= _MAX_SHIFT * max(sides)
-
-
-def shots(knots: Sequence[int], boxes: np.ndarray, lost: set[int]) -> list[list[int]]:
-    """Return positions in `knots` grouped into stretches without a lost frame or a jump of the box between."""
-    groups = [[0]]
-    for at in range(1, len(knots)):
-        broken = any(i in lost for i in range(knots[at - 1] + 1, knots[at]))
-        if broken or not one_place(boxes[at - 1], boxes[at]):
-            groups.append([])
-        groups[-1].append(at)
-    return groups
-
-
-def smoothed(times: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return values (K, ...) averaged half and half with the line between their neighbours: [1 2 1]/4 at equal steps.
-
-    The ends stay, and so does any steady motion, also at unequal steps.
+    A clip without any face comes back with `found` all False. ValueError for a choice that is not there, no frames or
+    a stride below 1.
     """
-    out = values.copy()
-    if len(times) > 2:
-        share = (times[1:-1] - times[:-2]) / (times[2:] - times[:-2])
-        share = share.reshape(-1, *[1] * (values.ndim - 1))
-        out[1:-1] = (values[1:-1] + values[:-2] * (1 - share) + values[2:] * share) / 2
-    return out
+    if n_frames < 1 or stride < 1 or proxy_side < 0:
+        raise ValueError(
+            f"{n_frames} frames, stride {stride}, proxy side {proxy_side}: at least 1, 1 and 0 are needed"
+        )
+    follower = _Follower(detector, choice, check)
+    before: views.View | None = None
+    for key in views.key_frames(n_frames, stride):
+        first = 0 if before is None else before.index + 1
+        seen = [views.make_view(i, frame(i), proxy_side) for i in range(first, key + 1)]
+        follower.stretch(before, seen[:-1], seen[-1])
+        before = seen[-1]
+    return follower.track(n_frames, smooth)
 
 
-def interpolated(times: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return values (K, D) at `wanted` times, linear between and constant outside: (len(wanted), D)."""
-    right = np.clip(np.searchsorted(times, wanted), 1, max(1, len(times) - 1))
-    if len(times) == 1:
-        return np.repeat(values, len(wanted), axis=0)
-    t0, t1 = times[right - 1], times[right]
-    share = np.clip((wanted - t0) / (t1 - t0), 0, 1)[:, None]
-    return values[right - 1] * (1 - share) + values[right] * share
+class _Follower:
+    """The state of one pass: where the face was seen (`knots`), where it was missed (`held`) or is not (`lost`)."""
+
+    def __init__(self, detector: FaceDetector, choice: FaceChoice, check: Callable[[], None] | None) -> None:
+        self._detector, self._choice, self._check = detector, choice, check
+        self._knots: dict[int, Face] = {}
+        self._patches: dict[int, np.ndarray] = {}
+        self._held: set[int] = set()
+        self._lost: set[int] = set()
+        self._cuts: list[int] = []
+        self._most = 0
+
+    def stretch(self, before: views.View | None, between: list[views.View], key: views.View) -> None:
+        """Take in one key frame and the frames between it and the one before."""
+        self._look(key)
+        ends = [] if before is None else [self._knots.get(before.index), self._knots.get(key.index)]
+        if len(ends) == 2 and all(ends) and views.one_place(ends[0].box, ends[1].box):
+            for view in between:
+                if self._likeness(view, self._line_box(view.index, before.index, key.index)) < _SAME:
+                    self._look(view)
+            return
+        # One end has no face, or another shot's: every frame is looked at, from the end that has it.
+        backwards = before is None or before.index not in self._knots
+        for view in reversed(between) if backwards else between:
+            self._look(view)
+
+    def _look(self, view: views.View) -> None:
+        """Run the detector on one frame and file the frame as seen, held or lost."""
+        if self._check is not None:
+            self._check()
+        faces = [_scaled(face, view.factor) for face in self._detector.detect(view.proxy)]
+        self._most = max(self._most, len(faces))
+        face = self._match(view, faces)
+        if face is not None:
+            self._knots[view.index] = face
+            self._patches[view.index] = views.thumbnail(view, face.box)
+        elif self._knots and self._resembles(view):
+            self._held.add(view.index)
+        else:
+            self._lost.add(view.index)
+
+    def _match(self, view: views.View, faces: list[Face]) -> Face | None:
+        if not faces:
+            return None
+        if not self._knots:
+            return choose_face(faces, self._choice)
+        near = [
+            (np.hypot(*np.subtract(face.centre, self._knots[k].centre)), at)
+            for k in self._nearest(view.index)
+            for at, face in enumerate(faces)
+            if views.one_place(self._knots[k].box, face.box)
+        ]
+        if near:
+            return faces[min(near)[1]]
+        # Elsewhere. Where two people have been seen that may be the other one; where one has, it may be a cut.
+        patch = views.thumbnail(view, faces[0].box)
+        known = max(views.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
+        if self._most > 1 or known < _SAME_PERSON:
+            return None
+        self._cuts.append(view.index)
+        return faces[0]
+
+    def _nearest(self, index: int) -> list[int]:
+        """Return the nearest knots before and after a frame, one or two."""
+        before, after = (
+            [k for k in self._knots if k < index],
+            [k for k in self._knots if k > index],
+        )
+        return [f(side) for f, side in ((max, before), (min, after)) if side]
+
+    def _likeness(self, view: views.View, box: Sequence[float]) -> float:
+        patch = views.thumbnail(view, box)
+        return max(views.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
+
+    def _resembles(self, view: views.View) -> bool:
+        """Return whether the face of the nearest knots is still near its place there."""
+        near = self._nearest(view.index)
+        areas = [views.thumbnail(view, self._knots[k].box, views.SEARCH_SIDE) for k in near]
+        return any(
+            views.best_likeness(area, self._patches[k]) >= _HELD for k, area in zip(near, areas, strict=True)
+        )
+
+    def _line_box(self, index: int, left: int, right: int) -> np.ndarray:
+        share = (index - left) / (right - left)
+        a, b = (np.asarray(self._knots[k].box) for k in (left, right))
+        return a * (1 - share) + b * share
+
+    def track(self, n_frames: int, smooth: bool) -> FaceTrack:
+        """Return what was seen as rows for every frame."""
+        knots = np.array(sorted(self._knots), int)
+        if not len(knots):
+            empty = np.zeros(n_frames, bool)
+            boxes, points = np.zeros((n_frames, 4), np.float32), np.zeros((n_frames, N_POINTS, 2), np.float32)
+            return FaceTrack(empty, boxes, points, None, empty.copy(), (f"no face in {_frames(n_frames)}",))
+        faces = [self._knots[k] for k in knots]
+        has_mesh = all(face.mesh is not None for face in faces)
+        rows = np.stack([_row(face, has_mesh) for face in faces])
+        values = np.empty((n_frames, rows.shape[1]))
+        groups = views.shots(knots.tolist(), rows[:, :4], self._lost)
+        # Frames up to halfway to the next shot belong to a shot; of a lost stretch that is its nearest found frame.
+        owner = np.abs(np.arange(n_frames)[:, None] - knots[None]).argmin(1)
+        for group in groups:
+            times = knots[group].astype(np.float64)
+            own = views.smoothed(times, rows[group]) if smooth else rows[group]
+            mine = np.flatnonzero((owner >= group[0]) & (owner <= group[-1]))
+            values[mine] = views.interpolated(times, own, mine.astype(np.float64))
+        found, held = np.ones(n_frames, bool), np.zeros(n_frames, bool)
+        found[sorted(self._lost)] = False
+        held[sorted(self._held)] = True
+        values = _without_lost(values, found).astype(np.float32)
+        mesh = values[:, 4 + 2 * N_POINTS :].reshape(n_frames, N_MESH, 2) if has_mesh else None
+        points = values[:, 4 : 4 + 2 * N_POINTS].reshape(n_frames, N_POINTS, 2)
+        return FaceTrack(found, values[:, :4], points, mesh, held, self._notes(found, held))
+
+    def _notes(self, found: np.ndarray, held: np.ndarray) -> tuple[str, ...]:
+        notes, n = [], len(found)
+        if self._most > 1:
+            x, y = self._knots[min(self._knots)].centre
+            notes.append(f"{self._most} faces in the picture; the one at {x:.0f},{y:.0f} is followed")
+        for flags, text in ((~found, "no face"), (held, "face not detected, place interpolated,")):
+            if flags.any():
+                frames = FrameList()
+                frames.add(0, flags)
+                notes.append(f"{text} in frames {frames} ({int(flags.sum())} of {n})")
+        if self._cuts:
+            frames = FrameList()
+            frames.add(0, [i in self._cuts for i in range(n)])
+            notes.append(
+                f"the face stands elsewhere from frame {frames} on: taken for the same person after a cut"
+            )
+        return tuple(notes)
+
+
+def _scaled(face: Face, factor: tuple[float, float]) -> Face:
+    """Return a face of the proxy in full-resolution pixels."""
+    if factor == (1.0, 1.0):
+        return face
+    box = tuple(float(v) for v in np.asarray(face.box) * (factor * 2))
+    mesh = None if face.mesh is None else (face.mesh * factor).astype(np.float32)
+    return Face(box, face.score, (face.points * factor).astype(np.float32), mesh)
+
+
+def _row(face: Face, has_mesh: bool) -> np.ndarray:
+    parts = [np.asarray(face.box, np.float64), face.points.ravel()]
+    return np.concatenate([*parts, face.mesh.ravel()] if has_mesh else parts).astype(np.float64)
+
+
+def _without_lost(values: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Return rows in which those of lost frames are copies of the nearest found one."""
+    known = np.flatnonzero(found)
+    nearest = known[np.abs(np.arange(len(found))[:, None] - known[None]).argmin(1)]
+    return values[nearest]
+
+
+def _frames(count: int) -> str:
+    return "the one frame" if count == 1 else f"any of {count} frames"

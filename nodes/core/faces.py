@@ -1,33 +1,22 @@
-"""Faces in pictures: what a detector gives, which face is meant, and that face followed through a clip.
+"""Faces in pictures: what a detector gives, which face is meant, and the track of a face through a clip.
 
 Pictures are uint8 (H, W, 3) RGB, positions x,y in pixels from the left upper corner, boxes (x1, y1, x2, y2); a box may
 leave the picture. The 68 points are in iBUG order: 0..16 jaw from the left of the picture, 27..35 nose, 36..47 eyes,
-48..67 mouth. No detector lives here: core.face_mesh and musetalk.exact_faces have one each.
+48..67 mouth. Detectors: core.face_mesh and musetalk.exact_faces; tracks are made by core.face_track.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from . import face_track as ft
-from .report import FrameList
-
 N_POINTS = 68
 N_MESH = 468
-PROXY_SIDE = 480
-STRIDE = 4
 _MAX_INDEX = 99
-_SAME = 0.85
-"""Likeness above which an area between two key frames needs no look of its own; a false alarm costs one detection."""
-_HELD = 0.75
-"""Likeness above which a face is taken to be there although the detector misses it."""
-_SAME_PERSON = 0.6
-"""Likeness asked of the only face in the picture when it stands elsewhere: the same person after a cut."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +62,9 @@ class FaceChoice:
     point: tuple[float, float] | None = None
 
 
+LARGEST = FaceChoice()
+
+
 def parse_choice(text: str) -> FaceChoice:
     """Return the choice of "largest", an index from the left ("0", "1") or a point "x,y" in pixels ("320,240").
 
@@ -80,7 +72,7 @@ def parse_choice(text: str) -> FaceChoice:
     """
     words = text.strip().lower()
     if words in ("largest", "auto", ""):
-        return FaceChoice()
+        return LARGEST
     if re.fullmatch(r"\d+", words) and int(words) <= _MAX_INDEX:
         return FaceChoice("index", index=int(words))
     number = r"(-?\d+(?:\.\d+)?)"
@@ -132,202 +124,3 @@ class FaceTrack:
     mesh: np.ndarray | None
     held: np.ndarray
     notes: tuple[str, ...] = ()
-
-
-def track_face(
-    n_frames: int,
-    frame: Callable[[int], np.ndarray],
-    detector: FaceDetector,
-    choice: FaceChoice = FaceChoice(),
-    stride: int = STRIDE,
-    proxy_side: int = PROXY_SIDE,
-    check: Callable[[], None] | None = None,
-    smooth: bool = True,
-) -> FaceTrack:
-    """Follow one face through a clip.
-
-    Args:
-        n_frames: at least 1.
-        frame: index -> uint8 (H, W, 3) RGB; called once for each index, in order.
-        detector: sees key frames, and every frame where the face may not be what it is in the key frames around it.
-        choice: which face, in the first frame that has one; after that the one at the same place.
-        stride: key frames are 0, stride, 2 * stride, ... and the last. 1 = every frame.
-        proxy_side: the detector sees frames whose longest side is at most this; 0 = full size (the exact path).
-        check: called before each detection; it raises to stop the work.
-        smooth: average each key frame with its neighbours in the same shot.
-
-    A clip without any face comes back with `found` all False. ValueError for a choice that is not there, no frames or
-    a stride below 1.
-    """
-    if n_frames < 1 or stride < 1 or proxy_side < 0:
-        raise ValueError(
-            f"{n_frames} frames, stride {stride}, proxy side {proxy_side}: at least 1, 1 and 0 are needed"
-        )
-    follower = _Follower(detector, choice, check)
-    before: ft.View | None = None
-    for key in ft.key_frames(n_frames, stride):
-        first = 0 if before is None else before.index + 1
-        views = [ft.make_view(i, frame(i), proxy_side) for i in range(first, key + 1)]
-        follower.stretch(before, views[:-1], views[-1])
-        before = views[-1]
-    return follower.track(n_frames, smooth)
-
-
-class _Follower:
-    """The state of one pass: where the face was seen (`knots`), where it was missed (`held`) or is not (`lost`)."""
-
-    def __init__(self, detector: FaceDetector, choice: FaceChoice, check: Callable[[], None] | None) -> None:
-        self._detector, self._choice, self._check = detector, choice, check
-        self._knots: dict[int, Face] = {}
-        self._patches: dict[int, np.ndarray] = {}
-        self._held: set[int] = set()
-        self._lost: set[int] = set()
-        self._cuts: list[int] = []
-        self._most = 0
-
-    def stretch(self, before: ft.View | None, between: list[ft.View], key: ft.View) -> None:
-        """Take in one key frame and the frames between it and the one before."""
-        self._look(key)
-        ends = [] if before is None else [self._knots.get(before.index), self._knots.get(key.index)]
-        if len(ends) == 2 and all(ends) and ft.one_place(ends[0].box, ends[1].box):
-            for view in between:
-                if self._likeness(view, self._line_box(view.index, before.index, key.index)) < _SAME:
-                    self._look(view)
-            return
-        # One end has no face, or another shot's: every frame is looked at, from the end that has it.
-        backwards = before is None or before.index not in self._knots
-        for view in reversed(between) if backwards else between:
-            self._look(view)
-
-    def _look(self, view: ft.View) -> None:
-        """Run the detector on one frame and file the frame as seen, held or lost."""
-        if self._check is not None:
-            self._check()
-        faces = [_scaled(face, view.factor) for face in self._detector.detect(view.proxy)]
-        self._most = max(self._most, len(faces))
-        face = self._match(view, faces)
-        if face is not None:
-            self._knots[view.index] = face
-            self._patches[view.index] = ft.thumbnail(view, face.box)
-        elif self._knots and self._resembles(view):
-            self._held.add(view.index)
-        else:
-            self._lost.add(view.index)
-
-    def _match(self, view: ft.View, faces: list[Face]) -> Face | None:
-        if not faces:
-            return None
-        if not self._knots:
-            return choose_face(faces, self._choice)
-        near = [
-            (np.hypot(*np.subtract(face.centre, self._knots[k].centre)), at)
-            for k in self._nearest(view.index)
-            for at, face in enumerate(faces)
-            if ft.one_place(self._knots[k].box, face.box)
-        ]
-        if near:
-            return faces[min(near)[1]]
-        # Elsewhere. Where two people have been seen that may be the other one; where one has, it may be a cut.
-        patch = ft.thumbnail(view, faces[0].box)
-        known = max(ft.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
-        if self._most > 1 or known < _SAME_PERSON:
-            return None
-        self._cuts.append(view.index)
-        return faces[0]
-
-    def _nearest(self, index: int) -> list[int]:
-        """Return the nearest knots before and after a frame, one or two."""
-        before, after = (
-            [k for k in self._knots if k < index],
-            [k for k in self._knots if k > index],
-        )
-        return [f(side) for f, side in ((max, before), (min, after)) if side]
-
-    def _likeness(self, view: ft.View, box: Sequence[float]) -> float:
-        patch = ft.thumbnail(view, box)
-        return max(ft.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
-
-    def _resembles(self, view: ft.View) -> bool:
-        """Return whether the face of the nearest knots is still near its place there."""
-        near = self._nearest(view.index)
-        areas = [ft.thumbnail(view, self._knots[k].box, ft.SEARCH_SIDE) for k in near]
-        return any(
-            ft.best_likeness(area, self._patches[k]) >= _HELD for k, area in zip(near, areas, strict=True)
-        )
-
-    def _line_box(self, index: int, left: int, right: int) -> np.ndarray:
-        share = (index - left) / (right - left)
-        a, b = (np.asarray(self._knots[k].box) for k in (left, right))
-        return a * (1 - share) + b * share
-
-    def track(self, n_frames: int, smooth: bool) -> FaceTrack:
-        """Return what was seen as rows for every frame."""
-        knots = np.array(sorted(self._knots), int)
-        if not len(knots):
-            empty = np.zeros(n_frames, bool)
-            boxes, points = np.zeros((n_frames, 4), np.float32), np.zeros((n_frames, N_POINTS, 2), np.float32)
-            return FaceTrack(empty, boxes, points, None, empty.copy(), (f"no face in {_frames(n_frames)}",))
-        faces = [self._knots[k] for k in knots]
-        has_mesh = all(face.mesh is not None for face in faces)
-        rows = np.stack([_row(face, has_mesh) for face in faces])
-        values = np.empty((n_frames, rows.shape[1]))
-        groups = ft.shots(knots.tolist(), rows[:, :4], self._lost)
-        # Frames up to halfway to the next shot belong to a shot; of a lost stretch that is its nearest found frame.
-        owner = np.abs(np.arange(n_frames)[:, None] - knots[None]).argmin(1)
-        for group in groups:
-            times = knots[group].astype(np.float64)
-            own = smoothed_rows = rows[group]
-            if smooth:
-                smoothed_rows = ft.smoothed(times, own)
-            mine = np.flatnonzero((owner >= group[0]) & (owner <= group[-1]))
-            values[mine] = ft.interpolated(times, smoothed_rows, mine.astype(np.float64))
-        found, held = np.ones(n_frames, bool), np.zeros(n_frames, bool)
-        found[sorted(self._lost)] = False
-        held[sorted(self._held)] = True
-        values = _without_lost(values, found).astype(np.float32)
-        mesh = values[:, 4 + 2 * N_POINTS :].reshape(n_frames, N_MESH, 2) if has_mesh else None
-        points = values[:, 4 : 4 + 2 * N_POINTS].reshape(n_frames, N_POINTS, 2)
-        return FaceTrack(found, values[:, :4], points, mesh, held, self._notes(found, held))
-
-    def _notes(self, found: np.ndarray, held: np.ndarray) -> tuple[str, ...]:
-        notes, n = [], len(found)
-        if self._most > 1:
-            x, y = self._knots[min(self._knots)].centre
-            notes.append(f"{self._most} faces in the picture; the one at {x:.0f},{y:.0f} is followed")
-        for flags, text in ((~found, "no face"), (held, "face not detected, place interpolated,")):
-            if flags.any():
-                frames = FrameList()
-                frames.add(0, flags)
-                notes.append(f"{text} in frames {frames} ({int(flags.sum())} of {n})")
-        if self._cuts:
-            frames = FrameList()
-            frames.add(0, [i in self._cuts for i in range(n)])
-            notes.append(
-                f"the face stands elsewhere from frame {frames} on: taken for the same person after a cut"
-            )
-        return tuple(notes)
-
-
-def _scaled(face: Face, factor: tuple[float, float]) -> Face:
-    """Return a face of the proxy in full-resolution pixels."""
-    if factor == (1.0, 1.0):
-        return face
-    box = tuple(float(v) for v in np.asarray(face.box) * (factor * 2))
-    mesh = None if face.mesh is None else (face.mesh * factor).astype(np.float32)
-    return Face(box, face.score, (face.points * factor).astype(np.float32), mesh)
-
-
-def _row(face: Face, has_mesh: bool) -> np.ndarray:
-    parts = [np.asarray(face.box, np.float64), face.points.ravel()]
-    return np.concatenate([*parts, face.mesh.ravel()] if has_mesh else parts).astype(np.float64)
-
-
-def _without_lost(values: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Return rows in which those of lost frames are copies of the nearest found one."""
-    known = np.flatnonzero(found)
-    nearest = known[np.abs(np.arange(len(found))[:, None] - known[None]).argmin(1)]
-    return values[nearest]
-
-
-def _frames(count: int) -> str:
-    return "the one frame" if count == 1 else f"any of {count} frames"
