@@ -10,16 +10,19 @@ import torch
 from .frames import FrameChunk, FrameStream, MappedStream, RunContext
 
 
-def rgb_frames(image: torch.Tensor) -> torch.Tensor:
+def rgb_frames(image: torch.Tensor, background: tuple[int, int, int] = (0, 0, 0)) -> torch.Tensor:
     """Return an IMAGE batch, float (B,H,W,C) in 0..1, as uint8 (B,H,W,3); values outside are clipped.
 
-    One channel is repeated; a fourth (alpha) flattens the picture on black. ValueError for other shapes.
+    One channel is repeated; a fourth (alpha) flattens the picture on `background` (RGB 0..255). ValueError for other
+    shapes and for an empty batch.
     """
-    if image.ndim != 4 or image.shape[3] not in (1, 3, 4):
+    if image.ndim != 4 or image.shape[3] not in (1, 3, 4) or not image.numel():
         raise ValueError(f"an IMAGE is (batch, height, width, 1, 3 or 4), this one is {tuple(image.shape)}")
     image = image.float().nan_to_num()
     if image.shape[3] == 4:
-        image = image[..., :3] * image[..., 3:]
+        alpha = image[..., 3:].clamp(0, 1)
+        under = torch.tensor(background, dtype=image.dtype, device=image.device) / 255
+        image = image[..., :3] * alpha + under * (1 - alpha)
     if image.shape[3] == 1:
         image = image.expand(-1, -1, -1, 3)
     return (image.clamp(0, 1) * 255).round().to(torch.uint8)

@@ -17,14 +17,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.frames import FrameInfo, FrameStream, RunContext
+from ..core.frames import FrameInfo, FrameStream, RunContext, TensorStream
 from ..core.image_read import image_facts, read_image
-from ..core.images import resized
+from ..core.images import resized, rgb_frames
 from ..core.packet import file_sha256
 from ..core.video_read import VideoStream
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 VIDEO_SUFFIXES = (".mp4", ".mov", ".m4v", ".webm", ".mkv", ".avi", ".mpg", ".mpeg", ".ts", ".gif", ".apng")
+SOURCE_SUFFIXES = IMAGE_SUFFIXES + VIDEO_SUFFIXES
 """What a folder is searched for; `open_source` itself takes any file FFmpeg reads."""
 DEFAULT_MAX_FRAMES = 50
 """Two seconds at 25 fps: enough for a loop, 39 MB of 512x512 frames."""
@@ -125,6 +126,21 @@ def open_source(
     else:
         source = _open_video(path, fps, limit)
     return replace(source, stream=resized(source.stream, *size)) if size and size != source.size else source
+
+
+def source_of_images(
+    image: torch.Tensor, fps: Fraction, background: tuple[int, int, int] = (0, 0, 0)
+) -> Source:
+    """Return an IMAGE batch, float (B,H,W,1, 3 or 4) in 0..1, as a source named "images"; alpha is laid on `background`.
+
+    ValueError for other shapes and for an empty batch.
+    """
+    frames = rgb_frames(image, background).cpu().contiguous()
+    size = (frames.shape[2], frames.shape[1])
+    digest = hashlib.sha256(f"{tuple(frames.shape)}".encode())
+    digest.update(frames.numpy())
+    stream = TensorStream(frames, fps)
+    return Source(stream, fps, size, "images", "images", digest.hexdigest(), image.shape[3] == 4)
 
 
 def read_source(
