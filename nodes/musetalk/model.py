@@ -187,7 +187,8 @@ def on_meta(cls: type[nn.Module], config: object) -> nn.Module:
         return cls(config)
 
 
-def _memory_format(key: str, value: Tensor) -> torch.memory_format:
+def memory_format(key: str, value: Tensor) -> torch.memory_format:
+    """Layout of the weight `key` (with its `unet.` or `vae.` in front); `build_nets` says why."""
     fast = value.ndim == 4 and key.startswith(("unet.", "vae.decoder.", "vae.post_quant_conv."))
     return torch.channels_last if fast else torch.preserve_format
 
@@ -203,7 +204,7 @@ def build_nets(
     """
     nets = on_meta(MuseTalkNets, config)
     # Copies even where the dtype fits: views into a mapped file are unaligned and change results in the last bit.
-    state = {k: v.to(dtype, copy=True, memory_format=_memory_format(k, v)) for k, v in state.items()}
+    state = {k: v.to(dtype, copy=True, memory_format=memory_format(k, v)) for k, v in state.items()}
     load_strict(nets, state, source)
     return nets.eval().requires_grad_(False)
 
