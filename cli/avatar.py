@@ -1,109 +1,103 @@
-"""Command avatar: build, list and verify packets."""
+"""Command avatar: build one or a fleet, look before building."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 from pathlib import Path
 
-from .common import avatar_roots, parse_size_option, print_facts, progress_to_stderr
+from . import packets
+from .common import avatar_roots, print_facts, progress_to_stderr
+from .options import build_options, model_of, model_options, plan_of, tools_of
 
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
-    avatar = commands.add_parser("avatar", help="build, list and verify avatars").add_subparsers(
-        required=True
+    avatar = commands.add_parser("avatar", help="build, list, verify, import and remove avatars")
+    actions = avatar.add_subparsers(required=True, metavar="ACTION")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--size", metavar="WxH", help="scale the pictures to fill this size first")
+    shared.add_argument(
+        "--fps", dest="source_fps", help="rate of the avatar (default: the clip's; 25 for pictures)"
     )
-    build = avatar.add_parser("build", parents=[common], help="make an avatar from a picture or clip")
+    how = [common, model_options(), build_options(), shared]
+
+    build = actions.add_parser("build", parents=how, help="from a picture, a folder of pictures or a clip")
     build.add_argument("source", type=Path)
-    build.add_argument("--id", required=True, help="name of the avatar")
-    build.add_argument("--box", required=True, help="face box x1,y1,x2,y2 in pixels; half height at the nose")
-    build.add_argument("--size", metavar="WxH", help="scale the pictures to fill this size first")
-    build.add_argument("--fps", help="rate of the avatar (default: the clip's)")
-    build.add_argument("--cycle", default="pingpong", choices=("loop", "pingpong"))
-    build.add_argument("--max-frames", type=int, default=50)
+    build.add_argument("--id", help="name of the avatar (default: named by its content)")
+    build.add_argument("--rebuild", action="store_true", help="build even if one of this content is there")
     build.set_defaults(run=_run_build)
-    listing = avatar.add_parser("list", parents=[common], help="list the avatars")
-    listing.set_defaults(run=_run_list)
-    verify = avatar.add_parser("verify", parents=[common], help="hash every file of avatars")
-    verify.add_argument("ids", nargs="*", help="which (default: all)")
-    verify.set_defaults(run=_run_verify)
+
+    fleet = actions.add_parser("fleet", parents=how, help="one avatar for every picture and clip in a folder")
+    fleet.add_argument("folder", type=Path)
+    fleet.add_argument("--specific", help="only these names, with commas between")
+    fleet.add_argument("--rebuild", action="store_true", help="build those that are there as well")
+    fleet.add_argument("--report", type=Path, help="also write the report as JSON into this file")
+    fleet.set_defaults(run=_run_fleet)
+
+    check = actions.add_parser("check", parents=how, help="preflight: say what a build would do")
+    check.add_argument("source", type=Path)
+    check.add_argument("--audio", type=Path, help="speech, to see how long the video will be")
+    check.add_argument("--out", type=Path, help="write a picture with the face box into this .png")
+    check.set_defaults(run=_run_check)
+    packets.add_actions(actions, common)
 
 
 def _run_build(args: argparse.Namespace) -> int:
     from ..nodes.core.frames import RunContext
-    from ..nodes.core.timeline import parse_fps
-    from ..nodes.musetalk.handle import MuseTalkModel
+    from ..nodes.musetalk.make_avatar import make_avatar
     from ..nodes.musetalk.presenters import check_new_id
 
-    check_new_id(args.id)
-    if not args.source.is_file():
-        raise ValueError(f"no file {str(args.source)!r}")
-    fps = parse_fps(args.fps) if args.fps else None
-    packet = build_from_file(
-        RunContext(progress=progress_to_stderr(args)), MuseTalkModel(), args.source, avatar_roots(args)[0], args.id,
-        args.box, parse_size_option(args.size), fps, args.cycle, args.max_frames,
-    )  # fmt: skip
-    print_facts(args, _packet_facts(packet))
-    return 0
-
-
-def _run_list(args: argparse.Namespace) -> int:
-    from ..nodes.core.packet import PacketError, list_packets, open_packet
-    from ..nodes.musetalk.presenters import demo_presenters
-
-    rows, bad = [], []
-    for path in list_packets(avatar_roots(args)):
-        try:
-            rows.append(_packet_facts(open_packet(path)))
-        except PacketError as e:
-            bad.append(str(e))
-    if args.json:
-        print_facts(args, {"avatars": rows, "damaged": bad, "demos": list(demo_presenters())})
-        return 0
-    for row in rows:
-        print("{id:24} {engine:9} {size:>10} {fps:>6} fps {frames:5} frames  {cycle}".format(**row))
-    for message in bad:
-        print(f"damaged: {message}")
-    print(f"demos, built on first use: {', '.join(demo_presenters())}")
-    return 0
-
-
-def _run_verify(args: argparse.Namespace) -> int:
-    from ..nodes.core.packet import PacketError, find_packet, list_packets, verify_packet
-
-    roots = avatar_roots(args)
-    paths = [find_packet(i, roots) for i in args.ids] if args.ids else list_packets(roots)
-    results = {}
-    for path in paths:
-        try:
-            verify_packet(path)
-            results[path.name] = "ok"
-        except PacketError as e:
-            results[path.name] = str(e)
-    print_facts(args, results if results or args.json else {"avatars": "none built yet"})
-    return 1 if any(v != "ok" for v in results.values()) else 0
-
-
-def _packet_facts(packet) -> dict:
-    from ..nodes.core.timeline import fps_text
-
-    info = packet.info
-    return {
-        "id": info.id,
-        "engine": info.engine,
-        "size": f"{info.size[0]}x{info.size[1]}",
-        "fps": fps_text(info.fps),
-        "frames": info.n_frames,
-        "cycle": info.cycle,
-        "path": str(packet.path),
+    if args.id is not None:
+        check_new_id(args.id)
+    ctx, model = RunContext(progress=progress_to_stderr(args)), model_of(args)
+    plan = plan_of(args, model)
+    source = plan.open(args.source)
+    tools = tools_of(args, plan, model)
+    packet, new = make_avatar(ctx, model, source, plan, tools, avatar_roots(args)[0], args.id, args.rebuild)
+    facts = {
+        **packets.packet_facts(packet),
+        "state": "built" if new else "kept",
+        "report": ctx.report.as_dict(),
     }
+    print_facts(args, facts)
+    return 0
 
 
-def build_from_file(ctx, model, file, root, avatar_id, box, size, fps, cycle, max_frames):
-    from ..nodes.core.images import cover_box, parse_box
-    from ..nodes.musetalk.bake import build_avatar
-    from ..nodes.musetalk.source import read_source
+def _run_fleet(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
 
-    source = read_source(file, fps, size, max_frames, ctx)
-    height, width = source.frames.shape[1:3]
-    boxes = [cover_box(parse_box(box), source.size, (width, height))] * len(source.frames)
-    return build_avatar(ctx, model, source.frames, boxes, root, avatar_id, source.fps, cycle, source.record)
+    from ..nodes.core.frames import RunContext
+    from ..nodes.musetalk.fleet import build_fleet, fleet_sources
+
+    names = [n.strip() for n in (args.specific or "").split(",") if n.strip()]
+    model, sources = model_of(args), fleet_sources(args.folder, names)
+    plan = plan_of(args, model)
+    tools = tools_of(args, plan, model)
+    each = None if args.json else lambda item: print(item.line(), flush=True)
+    report = build_fleet(RunContext(), model, sources, plan, tools, avatar_roots(args)[0], args.rebuild, each)
+    facts = {"summary": report.summary(), "items": [asdict(i) for i in report.items]}
+    if args.report:
+        part = args.report.with_name(f".part-{os.getpid()}.json")
+        part.write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
+        os.replace(part, args.report)
+    print(json.dumps(facts) if args.json else report.summary())
+    return 1 if report.failed else 0
+
+
+def _run_check(args: argparse.Namespace) -> int:
+    from ..nodes.core.audio import open_audio
+    from ..nodes.core.frames import RunContext
+    from ..nodes.musetalk.preflight import preflight
+
+    model = model_of(args)
+    plan = plan_of(args, model)
+    audio = open_audio(args.audio) if args.audio else None
+    found = preflight(RunContext(), args.source, model, plan, tools_of(args, plan, model), audio)
+    if args.out:
+        packets.write_png(args.out, found.overlay())
+    if args.json:
+        print_facts(args, {"facts": list(found.facts), "problems": list(found.problems), "box": found.box})
+    else:
+        print(found.text())
+    return 1 if found.stops else 0

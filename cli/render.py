@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
-from .avatar import build_from_file
 from .common import avatar_roots, model_root, parse_size_option, print_facts, progress_to_stderr
+from .options import build_options, model_of, model_options, plan_of, tools_of
 
 DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
 DEMO_AVATAR = "demo_loop"
@@ -23,6 +21,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     out.add_argument("--size", metavar="WxH", help="size of the video (default: the avatar's)")
     out.add_argument("--codec", default="auto", help="auto, h264_nvenc or libx264")
     out.add_argument("--quality", default="balanced", help="draft, balanced or high")
+    out.add_argument("--seam", default="feather", help="feather, none or colour match (default feather)")
     out.add_argument("--batch", type=int, default=8, help="frames the network runs at once (default 8)")
 
     speech = argparse.ArgumentParser(add_help=False)
@@ -30,13 +29,14 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
     speech.add_argument("--seed", type=int, default=0)
 
-    demo = commands.add_parser("demo", parents=[common, out, speech], help="a presenter speaks a sentence")
+    how = [common, model_options(), build_options(), out, speech]
+    demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
     demo.add_argument("--text", default=DEMO_TEXT)
     demo.add_argument("--avatar", default=DEMO_AVATAR)
     demo.add_argument("--out", type=Path, default=Path("out/demo.mp4"))
-    demo.set_defaults(run=_render, audio=None, box=None)
+    demo.set_defaults(run=_render, audio=None)
 
-    render = commands.add_parser("render", parents=[common, out, speech], help="make a video from speech")
+    render = commands.add_parser("render", parents=how, help="make a video from speech")
     render.add_argument(
         "--avatar", required=True, help="a demo, the id of a built avatar, or a picture or clip"
     )
@@ -44,7 +44,6 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     what.add_argument("--audio", type=Path, help="wav, flac, mp3, m4a, ... of any rate and channel count")
     what.add_argument("--text", help="text to speak (needs the tts extra)")
     render.add_argument("--out", type=Path, required=True)
-    render.add_argument("--box", help="face box x1,y1,x2,y2 in pixels of the picture or clip itself")
     render.set_defaults(run=_render)
 
     speak = commands.add_parser("speak", parents=[common, speech], help="text to a sound file")
@@ -59,24 +58,22 @@ def _render(args: argparse.Namespace) -> int:
     from ..nodes.core.images import resized
     from ..nodes.core.timeline import parse_fps
     from ..nodes.core.video_write import WriteOptions, write_video
-    from ..nodes.musetalk.handle import MuseTalkModel
     from ..nodes.musetalk.render import CompositeStream, CropStream
     from ..nodes.musetalk.speech import Speech
 
     fps, size = parse_fps(args.fps), parse_size_option(args.size)
     options = WriteOptions(codec=args.codec, quality=args.quality)
     ctx = RunContext(progress=progress_to_stderr(args))
-    model = MuseTalkModel()
-    with ExitStack() as stack:
-        avatar = _avatar(args, ctx, model, size, stack)
-        audio = _audio(args, ctx)
-        crops = CropStream(model, avatar, Speech(model, audio, fps), args.batch)
-        frames = CompositeStream(crops, avatar)
-        if size and size != avatar.info.size:
-            frames = resized(frames, *size)
-        began = time.perf_counter()
-        result = write_video(frames, args.out, ctx, audio, options)
-        seconds = time.perf_counter() - began
+    model = model_of(args)
+    avatar = _avatar(args, ctx, model)
+    audio = _audio(args, ctx)
+    crops = CropStream(model, avatar, Speech(model, audio, fps), args.batch)
+    frames = CompositeStream(crops, avatar, seam_mode=args.seam)
+    if size and size != avatar.info.size:
+        frames = resized(frames, *size)
+    began = time.perf_counter()
+    result = write_video(frames, args.out, ctx, audio, options)
+    seconds = time.perf_counter() - began
     facts = {
         "path": str(result.path.resolve()),
         "size": f"{result.width}x{result.height}",
@@ -92,26 +89,27 @@ def _render(args: argparse.Namespace) -> int:
     return 0
 
 
-def _avatar(args, ctx, model, size, stack: ExitStack):
-    """Return the packet --avatar means; one made from a file lives until `stack` closes."""
+def _avatar(args, ctx, model):
+    """Return the packet --avatar means. A picture, clip or folder is built on first use and kept, named by its content."""
     from ..nodes.core.packet import PacketError
+    from ..nodes.musetalk.make_avatar import make_avatar
     from ..nodes.musetalk.presenters import demo_presenters, resolve_avatar
 
-    file = Path(args.avatar)
-    if args.avatar in demo_presenters() or not file.is_file():
+    file, roots = Path(args.avatar), avatar_roots(args)
+    is_id = args.avatar in demo_presenters() or (
+        file.is_dir() and any((r / args.avatar).is_dir() for r in roots)
+    )
+    if is_id or not file.exists():
         if args.box:
             raise ValueError(f"--box goes with a picture or clip; {args.avatar!r} is no file")
         try:
-            return resolve_avatar(ctx, args.avatar, avatar_roots(args))
+            return resolve_avatar(ctx, args.avatar, roots)
         except PacketError as e:
             looks_like_file = file.suffix or len(file.parts) > 1
             raise ValueError(f"no file {args.avatar!r}" if looks_like_file else str(e)) from None
-    if not args.box:
-        raise ValueError(
-            f"--box is needed with {file.name}: give the face as x1,y1,x2,y2 in pixels, half height at the nose"
-        )
-    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="talkinghead-")))
-    return build_from_file(ctx, model, file, root, "once", args.box, size, None, "pingpong", 50)
+    plan = plan_of(args, model)
+    tools = tools_of(args, plan, model)
+    return make_avatar(ctx, model, plan.open(file), plan, tools, roots[0])[0]
 
 
 def _audio(args, ctx):

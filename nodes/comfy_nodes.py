@@ -20,6 +20,7 @@ Avatar = io.Custom("TALKINGHEAD_AVATAR")
 Speech = io.Custom("TALKINGHEAD_SPEECH")
 Frames = io.Custom("TALKINGHEAD_FRAMES")
 MuseTalkModel = io.Custom("TALKINGHEAD_MUSETALK_MODEL")
+AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")
 
 MODELS_KEPT = 2
 _ACTIVATION_BYTES = 2 << 30  # rough room for a batch of the full MuseTalk, so that other models make way
@@ -68,3 +69,50 @@ def model_folders(kind: str) -> list[Path]:
     if key not in folder_paths.folder_names_and_paths:
         folder_paths.add_model_folder_path(key, default)
     return [Path(p) for p in folder_paths.get_folder_paths(key)]
+
+
+def search_roots() -> list[Path]:
+    """Return the roots for `core.models.find_file`: the pack's own, ComfyUI's models folder, those of extra paths."""
+    models = Path(folder_paths.models_dir)
+    own = [folder.parent for kind in ("musetalk", "faces") for folder in model_folders(kind)]
+    around = [Path(folder).parent for folder in folder_paths.get_folder_paths("vae")]
+    return list(dict.fromkeys([models / "talkinghead", *own, models, *around]))
+
+
+def input_names(suffixes: tuple[str, ...]) -> list[str]:
+    """Return what a file widget offers of ComfyUI's input folder and its subfolders, with forward slashes.
+
+    Files with one of `suffixes`, and folders that hold files; without suffixes only the folders.
+    """
+    root = Path(folder_paths.get_input_directory())
+    names = []
+    for path in sorted([*root.glob("*"), *root.glob("*/*")]):
+        shown = path.relative_to(root)
+        if any(part.startswith(".") for part in shown.parts):
+            continue
+        if path.is_dir() or path.suffix.lower() in suffixes:
+            names.append(shown.as_posix())
+    return names
+
+
+def input_path(name: str) -> Path:
+    """Return the file or folder `name` of the input folder. ValueError if it is not there or lies outside."""
+    root = Path(folder_paths.get_input_directory()).resolve()
+    try:
+        path = (root / name).resolve()
+        known = bool(name) and path.is_relative_to(root) and path.exists()
+    except (OSError, ValueError):  # a name no file can have
+        known = False
+    if not known:
+        raise ValueError(f"no file or folder {name!r} in ComfyUI's input folder {root}; put it there first")
+    return path
+
+
+def input_stamp(name: str) -> str:
+    """Return what changes when the file, or a file of the folder, changes: names, sizes, times."""
+    try:
+        path = input_path(name)
+    except ValueError:
+        return "missing"
+    files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+    return " ".join(f"{p.name} {p.stat().st_mtime_ns} {p.stat().st_size}" for p in files)

@@ -115,15 +115,18 @@ class Composite(io.ComfyNode):
                     options=list(MASK_MODES),
                     default=MASK_MODES[0],
                     tooltip=(
-                        "mouth: the avatar's own mask, lips and chin only, the safe choice. "
-                        "lower half: all below the nose, to see what the network draws."
+                        "mouth: the mask the avatar was built with. lower half: all below the nose, to see what the "
+                        "network draws. mouth only: lips alone, never nostrils. lower face: lips and chin."
                     ),
                 ),
                 io.Combo.Input(
                     "seam_mode",
                     options=list(SEAM_MODES),
                     default=SEAM_MODES[0],
-                    tooltip="feather: the mask fades out softly. none: a hard edge, for inspection.",
+                    tooltip=(
+                        "feather: the mask fades out softly. none: a hard edge, for inspection. colour match: the face "
+                        "first takes the colours of the skin around it."
+                    ),
                 ),
             ],
             outputs=[Frames.Output("FRAMES", display_name="frames")],

@@ -137,6 +137,25 @@ class RunContext:
     def warn(self, message: str) -> None:
         self.report.warn(message)
 
+    def nested(self) -> RunContext:
+        """Return a context for one item of several: same device, models and cancel, its own report, no progress."""
+        return _NestedContext(self)
+
+
+class _NestedContext(RunContext):
+    def __init__(self, outer: RunContext) -> None:
+        super().__init__(outer.device)
+        self._outer = outer
+
+    def load(self, handle: ModelHandle) -> torch.nn.Module:
+        return self._outer.load(handle)
+
+    def cancelled(self) -> bool:
+        return self._outer.cancelled()
+
+    def check_cancelled(self) -> None:
+        self._outer.check_cancelled()
+
 
 class FrameStream(ABC):
     """A lazy, re-iterable sequence of frames. Subclasses name their stage and implement `generate`."""

@@ -1,106 +1,240 @@
-"""Building a MuseTalk avatar packet: frames and face boxes in, latents, masks and geometry out."""
+"""Building a MuseTalk avatar packet: a stream of frames and their faces in; latents, masks and geometry out.
+
+Frames go to the packet's file as they are decoded and are mapped from there, so a long clip is never whole in memory.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from ..core.blend import clamp_box, crop_geometry, face_crop, mouth_mask
-from ..core.frames import RunContext
-from ..core.packet import AvatarInfo, AvatarPacket, write_packet
+from ..core.blend import clamp_box, crop_geometry, face_crop, lower_face_mask, mouth_mask
+from ..core.frames import FrameStream, RunContext, TensorStream
+from ..core.loop import choose_cycle
+from ..core.packet import AvatarInfo, AvatarPacket, PacketDraft, check_new_place, preview_jpeg
+from ..core.report import FrameList
+from ..core.timeline import fps_text
+from .boxes import Box
 from .handle import MuseTalkModel
+from .masks import blend_mask, crop_square, mode_mask
+from .mesh_labels import mesh_labels
+from .options import AvatarOptions
 
 BATCH = 8
-PREVIEW_SIDE = 256
 MAX_FRAMES = 1500
+MAX_UPSCALE = 2
+_NETWORK_SIDE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Faces:
+    """Faces of N frames: boxes (x1, y1, x2, y2) or None, and what their finder knew of them.
+
+    points: float32 (N, 68, 2) or None. mesh: float32 (N, 468, 2) or None. labels: parser of a crop square, uint8 RGB
+    (side, side, 3) -> BiSeNet classes (512, 512), or None. notes: for the report.
+    """
+
+    boxes: Sequence[Box | None]
+    points: np.ndarray | None = None
+    mesh: np.ndarray | None = None
+    labels: Callable[[np.ndarray], np.ndarray] | None = None
+    notes: tuple[str, ...] = ()
+
+
+FindFaces = Callable[[np.ndarray], Faces]
+"""Called with the mapped frames, uint8 (N, H, W, 3) RGB: read only what is needed, never write."""
 
 
 def build_avatar(
     ctx: RunContext,
     model: MuseTalkModel,
     frames: np.ndarray,
-    boxes: Sequence[tuple[int, int, int, int] | None],
+    boxes: Sequence[Box | None],
     root: Path,
     avatar_id: str,
     fps: Fraction,
     cycle: str,
     source: dict | None = None,
+    options: AvatarOptions | None = None,
 ) -> AvatarPacket:
-    """Encode `frames` (N,H,W,3) uint8 RGB and write the packet `root / avatar_id`; return it opened.
+    """Build from `frames` (N,H,W,3) uint8 RGB in memory and one given box, or None, for each. See `bake`."""
+    stream = TensorStream(torch.from_numpy(np.ascontiguousarray(frames)), fps)
+    return bake(ctx, model, stream, lambda _: Faces(boxes), root, avatar_id, cycle, source, options)
 
-    `boxes` has one (x1,y1,x2,y2) in pixels for each frame, or None where there is no face (that frame is
-    shown untouched); a box may leave the frame and is clamped. `source` (name, sha256) is kept for the record.
-    Raises ValueError for sizes that do not fit together.
+
+def bake(
+    ctx: RunContext,
+    model: MuseTalkModel,
+    stream: FrameStream,
+    find: FindFaces,
+    root: Path,
+    avatar_id: str,
+    cycle: str = "auto",
+    source: Mapping[str, Any] | None = None,
+    options: AvatarOptions | None = None,
+) -> AvatarPacket:
+    """Write the packet `root / avatar_id` of `stream` (RGB) and return it opened.
+
+    Args:
+        find: gives every frame its face; one without is shown untouched (or as `options.missing` says). A found box
+            may leave the frame and is clamped.
+        cycle: still, loop, pingpong, or auto (still for one frame, loop where the end meets the start).
+        source: name and sha256 of where the frames come from, kept for the record; by default their own hash.
+        options: masks and geometry; by default those that suit the model.
+
+    Raises:
+        ValueError: no frame has a face, a frame has none and `missing` is "error", sizes that do not fit.
     """
-    n, height, width = frames.shape[:3]
-    if len(boxes) != n or not 1 <= n <= MAX_FRAMES:
-        raise ValueError(
-            f"{n} frames and {len(boxes)} boxes; give one box for each of 1..{MAX_FRAMES} frames"
+    info, options = stream.info, options or AvatarOptions.default_for(model.version)
+    if not 1 <= info.n_frames <= MAX_FRAMES:
+        raise ValueError(f"{info.n_frames} frames; an avatar has 1..{MAX_FRAMES}, give a shorter clip")
+    check_new_place(root, avatar_id)
+    with PacketDraft(root) as draft:
+        frames = draft.frames(info.n_frames, info.height, info.width)
+        digest = _fill_frames(ctx, stream, frames, draft)
+        faces = find(frames)
+        for note in faces.notes:
+            ctx.warn(note)
+        boxes, found = _usable(ctx, faces.boxes, frames.shape, options)
+        crops = [crop_geometry(b, options.expand) for b in boxes]
+        draft.tensors("latents.safetensors", {"latents": _latents(ctx, model, frames, boxes)})
+        masks = _masks(ctx, options, frames, crops, faces)
+        draft.tensors("geometry.safetensors", _geometry(boxes, crops, found, masks, faces.points))
+        _warn_if_soft(ctx, model, boxes)
+        packet = AvatarInfo(
+            id=avatar_id,
+            engine="musetalk",
+            size=(info.width, info.height),
+            fps=info.fps,
+            n_frames=info.n_frames,
+            cycle=choose_cycle(cycle, lambda i: frames[i], info.n_frames, np.array(boxes)),
+            model={"name": model.checkpoint, "sha256": model.identity, "config": _plain(model.config)},
+            source=dict(source or {"name": "frames", "sha256": digest}),
+            options=options.to_dict(),
         )
+        ctx.report.fact(
+            "avatar", f"{root / avatar_id}, {_about(packet)}, face box {boxes[found.index(True)]}"
+        )
+        return draft.finish(packet, preview_jpeg(frames[0]))
+
+
+def _fill_frames(ctx: RunContext, stream: FrameStream, frames: np.ndarray, draft: PacketDraft) -> str:
+    """Copy the stream into `frames`; return the SHA-256 of the pixels."""
+    digest = hashlib.sha256()
+    for chunk in stream.chunks(ctx, BATCH):
+        pixels = chunk.frames.cpu().numpy()
+        frames[chunk.frame_start : chunk.frame_start + chunk.num_frames] = pixels
+        digest.update(pixels)
+        draft.settle()
+    return digest.hexdigest()
+
+
+def _usable(
+    ctx, boxes: Sequence[Box | None], shape: tuple, options: AvatarOptions
+) -> tuple[list[Box], list[bool]]:
+    """Return a box inside the frame for every frame, and which frames are to speak.
+
+    A frame without a face borrows its neighbour's box, so that every index stays in place.
+    """
+    n, height, width = shape[:3]
+    if len(boxes) != n:
+        raise ValueError(f"{n} frames and {len(boxes)} boxes; give one box, or None, for each frame")
     if all(b is None for b in boxes):
-        raise ValueError("no frame has a face box; give one as x1,y1,x2,y2")
-    # A frame without a face borrows a neighbour's box, so that every index stays in place.
-    filled = _fill([None if b is None else clamp_box(b, width, height) for b in boxes])
-    crops = [crop_geometry(b) for b in filled]
-    masks = [mouth_mask(c) for c in crops]
-    info = AvatarInfo(
-        id=avatar_id,
-        engine="musetalk",
-        size=(width, height),
-        fps=fps,
-        n_frames=n,
-        cycle="still" if n == 1 else cycle,
-        model={"name": model.checkpoint, "sha256": model.identity, "config": _plain(model.config)},
-        source=source
-        or {"name": "frames", "sha256": hashlib.sha256(np.ascontiguousarray(frames)).hexdigest()},
-    )
-    tensors = {
-        "frames.safetensors": {"frames": torch.from_numpy(np.ascontiguousarray(frames))},
-        "latents.safetensors": {"latents": _latents(ctx, model, frames, filled)},
-        "geometry.safetensors": {
-            "boxes": torch.tensor(filled, dtype=torch.int32),
-            "crops": torch.tensor(crops, dtype=torch.int32),
-            "found": torch.tensor([b is not None for b in boxes]),
-            "mask": torch.from_numpy(np.concatenate([m.ravel() for m in masks])),
-            "mask_offsets": torch.tensor(np.cumsum([0] + [m.size for m in masks]), dtype=torch.int64),
-            "mask_shapes": torch.tensor([m.shape for m in masks], dtype=torch.int32),
-        },
-    }
-    return write_packet(root, info, tensors, _preview(frames[0]))
+        raise ValueError("no frame has a face; give a picture with a visible face, or a box as x1,y1,x2,y2")
+    inside: list[Box | None] = [None] * n
+    for i, box in enumerate(boxes):
+        try:
+            inside[i] = None if box is None else clamp_box(box, width, height)
+        except ValueError:
+            # A face that leaves the picture is one more frame without; a box that fits nowhere is a mistake.
+            if all(b is None or b == box for b in boxes):
+                raise
+    known = [i for i, b in enumerate(inside) if b is not None]
+    if not known:
+        clamp_box(next(b for b in boxes if b is not None), width, height)
+    filled = [inside[min(known, key=lambda k: abs(k - i))] for i in range(n)]
+    found = [b is not None for b in inside]
+    if not all(found):
+        without = FrameList()
+        without.add(0, [not f for f in found])
+        if options.missing == "error":
+            raise ValueError(
+                f"frames {without} have no face; cut them, or let missing be passthrough or hold"
+            )
+        done = "shown as they are" if options.missing == "passthrough" else "the nearest box is held"
+        ctx.warn(f"no face in frames {without}: {done}")
+    return filled, [True] * n if options.missing == "hold" else found
 
 
-def _latents(ctx: RunContext, model: MuseTalkModel, frames: np.ndarray, boxes: list) -> torch.Tensor:
+def _latents(ctx: RunContext, model: MuseTalkModel, frames: np.ndarray, boxes: list[Box]) -> torch.Tensor:
     nets, size, out = ctx.load(model), model.config.crop_size, []
     for start in range(0, len(frames), BATCH):
         ctx.check_cancelled()
-        faces = [
-            face_crop(f, b, size) for f, b in zip(frames[start : start + BATCH], boxes[start:], strict=False)
-        ]
-        out.append(nets.encode_crops(torch.from_numpy(np.stack(faces)).to(ctx.device)).half().cpu())
+        batch = zip(frames[start : start + BATCH], boxes[start : start + BATCH], strict=True)
+        faces = np.stack([face_crop(f, b, size) for f, b in batch])
+        out.append(nets.encode_crops(torch.from_numpy(faces).to(ctx.device)).half().cpu())
         ctx.tick(min(start + BATCH, len(frames)), len(frames))
     return torch.cat(out)
 
 
-def _fill(boxes: list) -> list[tuple[int, int, int, int]]:
-    known = [i for i, b in enumerate(boxes) if b is not None]
-    return [boxes[min(known, key=lambda k: abs(k - i))] for i in range(len(boxes))]
+def _masks(ctx, options: AvatarOptions, frames: np.ndarray, crops: list, faces: Faces) -> list[np.ndarray]:
+    """Return the blend mask of every frame: uint8 over its crop square."""
+    if not options.needs_parsing:
+        draw = mouth_mask if options.mask == "mouth" else lower_face_mask
+        return [draw(crop) for crop in crops]
+    if faces.labels is None and faces.mesh is None:
+        raise ValueError(
+            f"mask {options.mask!r} needs a parsed face, and this one is only a box; let the face be found, "
+            "or use mask mouth or lower face"
+        )
+    out = []
+    for i, crop in enumerate(crops):
+        ctx.check_cancelled()
+        parsed = (
+            faces.labels(crop_square(frames[i], crop)) if faces.labels else mesh_labels(faces.mesh[i], crop)
+        )
+        whole = mode_mask(parsed, options.mask, options.cheeks)
+        out.append(blend_mask(whole, crop, options.blur, options.upper_ratio))
+    return out
+
+
+def _geometry(boxes, crops, found, masks, points: np.ndarray | None) -> dict[str, torch.Tensor]:
+    tensors = {
+        "boxes": torch.tensor(boxes, dtype=torch.int32),
+        "crops": torch.tensor(crops, dtype=torch.int32),
+        "found": torch.tensor(found),
+        "mask": torch.from_numpy(np.concatenate([m.ravel() for m in masks])),
+        "mask_offsets": torch.tensor(np.cumsum([0] + [m.size for m in masks]), dtype=torch.int64),
+        "mask_shapes": torch.tensor([m.shape for m in masks], dtype=torch.int32),
+    }
+    if points is not None:
+        tensors["points"] = torch.from_numpy(np.ascontiguousarray(points, np.float32))
+    return tensors
+
+
+def _warn_if_soft(ctx: RunContext, model: MuseTalkModel, boxes: list[Box]) -> None:
+    side = max(max(x2 - x1, y2 - y1) for x1, y1, x2, y2 in boxes)
+    drawn = max(_NETWORK_SIDE, model.config.crop_size)
+    if side > MAX_UPSCALE * drawn:
+        ctx.warn(
+            f"the face is {side} px, {side / drawn:.1f} times the {drawn} px the network draws: it will look soft; "
+            f"scale the pictures down by {side / (MAX_UPSCALE * drawn):.1f}, or keep mask mouth"
+        )
+
+
+def _about(info: AvatarInfo) -> str:
+    width, height = info.size
+    return f"{info.n_frames} frames of {width}x{height} at {fps_text(info.fps)} fps, {info.cycle}"
 
 
 def _plain(config: object) -> dict:
     # Through JSON, so that what is compared later equals what is read back.
     return json.loads(json.dumps(asdict(config) if is_dataclass(config) else config))
-
-
-def _preview(frame: np.ndarray) -> bytes:
-    import cv2
-
-    scale = PREVIEW_SIDE / max(frame.shape[:2])
-    small = cv2.resize(frame, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else frame
-    return cv2.imencode(".jpg", cv2.cvtColor(small, cv2.COLOR_RGB2BGR))[1].tobytes()

@@ -1,18 +1,15 @@
-"""MuseTalk nodes: loader, avatar builder, render."""
+"""MuseTalk nodes: loader and render."""
 
 from __future__ import annotations
 
-import torch
 from comfy_api.latest import io
 
-from ..comfy_nodes import Avatar, ComfyContext, Frames, Speech, model_folders
+from ..comfy_nodes import Avatar, Frames, Speech, search_roots
 from ..comfy_nodes import MuseTalkModel as ModelSocket
-from ..core.images import mask_box, parse_box, rgb_frames
-from ..core.timeline import CYCLES, parse_fps
-from .bake import build_avatar
-from .handle import CHECKPOINTS, PRECISIONS, MuseTalkModel
-from .presenters import check_new_id
+from .handle import PRECISIONS, MuseTalkModel, available, describe
 from .render import MAX_BATCH, CropStream
+
+NOT_INSTALLED = " (not installed)"
 
 
 class MuseTalkLoader(io.ComfyNode):
@@ -23,101 +20,55 @@ class MuseTalkLoader(io.ComfyNode):
             display_name="MuseTalk Loader",
             category="Talking Head/MuseTalk",
             description=(
-                "Chooses the MuseTalk weights. The embedded ones are small, come with the pack and run on any CPU; "
-                "they are made for the demo presenters, not for photographs."
+                "Chooses the MuseTalk weights. The embedded ones are small, come with the pack and run on any CPU, but "
+                "are made for the demo presenters; for photographs and clips use musetalk-1.5."
             ),
             inputs=[
                 io.Combo.Input(
                     "checkpoint",
-                    options=list(CHECKPOINTS),
-                    tooltip="embedded: 10 MB, no download, 128 px mouths.",
+                    options=checkpoint_options(),
+                    tooltip=(
+                        "embedded comes with the pack, musetalk-1.5 draws real faces, other names are folders of "
+                        f"fine-tunes. On this machine:\n{describe(tuple(search_roots()))}"
+                    ),
                 ),
                 io.Combo.Input(
-                    "precision", options=list(PRECISIONS), tooltip="fp32 is exact and the fastest on CPUs."
+                    "precision",
+                    options=list(PRECISIONS),
+                    tooltip="fp32 is exact and the fastest on CPUs; fp16 halves the memory of a GPU and is faster there.",
                 ),
             ],
             outputs=[ModelSocket.Output("MODEL", display_name="model")],
         )
 
     @classmethod
+    def validate_inputs(cls, checkpoint: str) -> bool | str:
+        try:
+            _handle(checkpoint, PRECISIONS[0])
+        except ValueError as e:
+            return str(e)
+        return True
+
+    @classmethod
+    def fingerprint_inputs(cls, checkpoint: str, precision: str) -> str:
+        try:
+            return str(_handle(checkpoint, precision).key)
+        except ValueError:
+            return "missing"
+
+    @classmethod
     def execute(cls, checkpoint: str, precision: str) -> io.NodeOutput:
-        return io.NodeOutput(MuseTalkModel(checkpoint, precision))
+        return io.NodeOutput(_handle(checkpoint, precision))
 
 
-class BuildAvatar(io.ComfyNode):
-    @classmethod
-    def define_schema(cls) -> io.Schema:
-        return io.Schema(
-            node_id="TalkingHeadBuildAvatar",
-            display_name="Build Avatar",
-            category="Talking Head/avatar",
-            description=(
-                "Computes once all that depends on the presenter and keeps it in models/talkinghead/avatars. "
-                "An avatar of the same name is replaced; keep clips to a few seconds, they are repeated."
-            ),
-            inputs=[
-                ModelSocket.Input("model", tooltip="The model that will render this avatar."),
-                io.Image.Input(
-                    "image", tooltip="One picture, or the frames of a short clip (2 s are enough)."
-                ),
-                io.String.Input("name", default="presenter", tooltip="Name of the avatar and of its folder."),
-                io.String.Input(
-                    "fps",
-                    default="25",
-                    tooltip="Frames a second of the clip; 25 suits the engines. Unused for a still.",
-                ),
-                io.Combo.Input(
-                    "cycle",
-                    options=list(CYCLES),
-                    default="pingpong",
-                    tooltip=(
-                        "How frames repeat: pingpong (forward, backward) fits any clip, loop fits one whose end meets "
-                        "its start, still shows the first frame."
-                    ),
-                ),
-                io.String.Input(
-                    "box",
-                    default="",
-                    tooltip=(
-                        "Face box x1,y1,x2,y2 in pixels of the picture: from the brows to just below the chin, its half "
-                        "height at the tip of the nose. Leave empty to use the mask."
-                    ),
-                ),
-                io.Mask.Input(
-                    "mask",
-                    optional=True,
-                    tooltip="Painted over the face; its bounds are the box. One, or one a frame.",
-                ),
-            ],
-            outputs=[
-                Avatar.Output("AVATAR", display_name="avatar"),
-                io.String.Output("REPORT", display_name="report"),
-            ],
-        )
+def checkpoint_options() -> list[str]:
+    """Return what the combo shows: every checkpoint, one that lacks files marked as such."""
+    states = available(tuple(search_roots()))
+    return [s.name if s.ready else s.name + NOT_INSTALLED for s in states]
 
-    @classmethod
-    def execute(
-        cls, model: MuseTalkModel, image: torch.Tensor, name: str, fps: str, cycle: str, box: str, mask=None
-    ) -> io.NodeOutput:
-        ctx, frames = ComfyContext(), rgb_frames(image)
-        if cycle == "still":
-            frames = frames[:1]
-        boxes = _boxes(box, mask, len(frames), tuple(frames.shape[1:3]))
-        packet = build_avatar(
-            ctx,
-            model,
-            frames.cpu().numpy(),
-            boxes,
-            model_folders("avatars")[0],
-            check_new_id(name),
-            parse_fps(fps),
-            cycle,
-        )
-        missing = [i for i, b in enumerate(boxes) if b is None]
-        if missing:
-            ctx.warn(f"no mask in frames {', '.join(map(str, missing))}: they are shown as they are")
-        ctx.report.fact("avatar", f"{packet.path}, {packet.info.n_frames} frames, face box {boxes[0]}")
-        return io.NodeOutput(packet, ctx.report.text())
+
+def _handle(checkpoint: str, precision: str) -> MuseTalkModel:
+    return MuseTalkModel(checkpoint.removesuffix(NOT_INSTALLED), precision, tuple(search_roots()))
 
 
 class MuseTalkRender(io.ComfyNode):
@@ -151,21 +102,4 @@ class MuseTalkRender(io.ComfyNode):
         return io.NodeOutput(CropStream(model, avatar, speech, batch))
 
 
-def _boxes(box: str, mask: torch.Tensor | None, n: int, size: tuple[int, int]) -> list:
-    if box.strip():
-        return [parse_box(box)] * n
-    if mask is None:
-        raise ValueError("give the face as box x1,y1,x2,y2 or connect a mask painted over it")
-    mask = mask[None] if mask.ndim == 2 else mask
-    if tuple(mask.shape[1:]) != size or len(mask) not in (1, n):
-        raise ValueError(
-            f"the mask is {len(mask)} x {mask.shape[2]}x{mask.shape[1]}, the picture {n} x {size[1]}x{size[0]}; "
-            "give one mask, or one a frame, of the picture's size"
-        )
-    boxes = [mask_box(m) for m in mask]
-    if not any(boxes):
-        raise ValueError("the mask is empty; paint over the face")
-    return boxes * n if len(boxes) == 1 else boxes
-
-
-NODES = [MuseTalkLoader, BuildAvatar, MuseTalkRender]
+NODES = [MuseTalkLoader, MuseTalkRender]

@@ -8,6 +8,7 @@ from typing import Any
 
 from .boxes import DEFAULT_MARGIN
 from .masks import BLUR_REALTIME, DEFAULT_CHEEKS, MODES, UPPER_RATIO
+from .source import parse_colour
 
 MASKS = ("mouth", "lower face", *MODES)
 """The first two are drawn from the box; jaw, raw and neck are upstream's and need a parsed face."""
@@ -23,7 +24,8 @@ class AvatarOptions:
     cheek_left, cheek_right: columns of 512 beside the middle that jaw leaves wide, 20..160. expand: side of the
     crop square over the box's longer side, 1.1..3. upper_ratio: share of the square that parser masks clear from above,
     0.3..0.7. blur: their feather as a share of the side, 0..0.3 (upstream: 0.1 realtime, 0.05 offline).
-    missing: what happens to frames without a face: shown untouched, the nearest box held, or an error.
+    missing: what happens to frames without a face: shown untouched, the nearest box held, or an error. background:
+    what transparent parts are laid on: black, white, gray, green, #rrggbb or r,g,b.
     """
 
     mask: str = "mouth"
@@ -35,6 +37,7 @@ class AvatarOptions:
     upper_ratio: float = UPPER_RATIO
     blur: float = BLUR_REALTIME
     missing: str = "passthrough"
+    background: str = "black"
 
     def __post_init__(self) -> None:
         for name, known in (("mask", MASKS), ("missing", MISSING)):
@@ -44,6 +47,11 @@ class AvatarOptions:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not low <= value <= high:
                 raise ValueError(f"{name} {value!r} is outside {low}..{high}")
+        parse_colour(self.background)
+
+    @property
+    def background_rgb(self) -> tuple[int, int, int]:
+        return parse_colour(self.background)
 
     @property
     def needs_parsing(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_half_mask
+from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.report import FrameList
@@ -16,6 +16,8 @@ from .model import to_rgb_uint8
 from .speech import Speech
 
 MAX_BATCH = 64
+_DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
+"""Mask modes that ignore the avatar's own mask."""
 
 
 class CropStream(FrameStream):
@@ -116,11 +118,14 @@ class CompositeStream(FrameStream):
             out[k] = reader.frame(at).numpy()
             if placement.usable[k]:
                 crop = reader.crops[at].tolist()
-                composite(out[k], faces[k], reader.boxes[at].tolist(), crop, self._mask(reader, at, crop))
+                mask = self._mask(reader, at, crop)
+                colour = self._seam_mode == "colour match"
+                composite(out[k], faces[k], reader.boxes[at].tolist(), crop, mask, colour)
         return torch.from_numpy(out)
 
     def _mask(self, reader: PacketReader, at: int, crop: list[int]) -> np.ndarray:
-        mask = lower_half_mask(tuple(crop)) if self._mask_mode == "lower half" else reader.mask(at).numpy()
+        draw = _DRAWN.get(self._mask_mode)
+        mask = draw(tuple(crop)) if draw else reader.mask(at).numpy()
         return np.where(mask >= 128, np.uint8(255), np.uint8(0)) if self._seam_mode == "none" else mask
 
 

@@ -28,7 +28,7 @@ def test_defaults_follow_the_model():
 def test_the_record_gives_the_options_back():
     options = AvatarOptions(mask="neck", bbox_shift=-7, blur=0.05, missing="hold")
     assert AvatarOptions.from_dict(options.to_dict()) == options
-    with pytest.raises(ValueError, match="do not know colour; known: bbox_shift"):
+    with pytest.raises(ValueError, match="do not know colour; known: background, bbox_shift"):
         AvatarOptions.from_dict({"colour": 1})
 
 

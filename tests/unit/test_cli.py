@@ -44,7 +44,13 @@ def test_render_from_a_picture_prints_what_it_made(files, capsys):
     assert facts["peak_memory_mb"] > 50
     assert (files / "out/v.mp4").stat().st_size > 1000
     assert sorted(p.name for p in (files / "out").iterdir()) == ["v.mp4"]
-    assert not (files / "models").exists()
+    # Built just in time and kept by content: the second render of the same picture finds it.
+    [avatar] = (files / "models/avatars").iterdir()
+    assert avatar.name.startswith("auto-")
+    before = (avatar / "packet.json").stat().st_mtime_ns
+    code, out, err = run(capsys, *render(files, "--json"))
+    assert "already built" in json.loads(out)["report"]["avatar"]
+    assert (avatar / "packet.json").stat().st_mtime_ns == before
 
 
 def test_size_and_rate(files, capsys):
@@ -92,19 +98,13 @@ def test_bad_input_is_named_and_leaves_nothing(files, capsys, monkeypatch, chang
     assert list((files / "out").iterdir()) == []
 
 
-def test_a_picture_without_a_box_says_what_to_give(files, capsys):
-    args = (
-        "render",
-        "--avatar",
-        files / "foto é.png",
-        "--audio",
-        files / "speech.wav",
-        "--out",
-        files / "out/v.mp4",
-    )
-    code, _, err = run(capsys, *args)
+def test_a_picture_without_a_face_says_what_to_give(files, capsys):
+    what = ("--avatar", files / "foto é.png", "--audio", files / "speech.wav", "--out", files / "out/v.mp4")
+    code, _, err = run(capsys, "render", *what, "--models", files / "models")
     assert code == 2
-    assert "--box is needed" in err
+    assert "no face was found in 1 frame; give a picture with a visible face, or its box as x1,y1,x2,y2" in err
+    assert list((files / "out").iterdir()) == []
+    assert list((files / "models/avatars").iterdir()) == []
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing_and_the_next_run_works(files, capsys, monkeypatch):

@@ -182,7 +182,7 @@ def test_building_needs_a_face_and_fitting_counts(tiny_model, tmp_path):
     def make(boxes):
         return build_avatar(RunContext(), tiny_model, frames, boxes, tmp_path, "x", Fraction(25), "loop")
 
-    with pytest.raises(ValueError, match="no frame has a face box"):
+    with pytest.raises(ValueError, match="no frame has a face; give a picture"):
         make([None, None])
     with pytest.raises(ValueError, match="2 frames and 1 boxes"):
         make([(0, 0, 64, 64)])

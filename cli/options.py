@@ -1,0 +1,115 @@
+"""Options of every command that builds avatars or renders, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from .common import model_root, parse_size_option
+
+
+def model_options() -> argparse.ArgumentParser:
+    """Return the options that choose the weights."""
+    p = argparse.ArgumentParser(add_help=False)
+    p.add_argument(
+        "--checkpoint",
+        default="embedded",
+        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights (default: embedded)",
+    )
+    p.add_argument("--precision", default="fp32", help="fp32 or fp16 (default: fp32)")
+    return p
+
+
+def build_options() -> argparse.ArgumentParser:
+    """Return the options that say how a source becomes an avatar."""
+    p = argparse.ArgumentParser(add_help=False)
+    p.add_argument("--box", help="face box x1,y1,x2,y2 in pixels of the source, instead of detection")
+    p.add_argument(
+        "--face", default="largest", help="largest, a number from the left, or x,y (default: largest)"
+    )
+    p.add_argument("--detector", default="light", help="light or exact (default: light)")
+    p.add_argument("--cycle", default="auto", help="auto, loop, pingpong or still (default: auto)")
+    p.add_argument(
+        "--max-frames", type=int, default=50, help="frames used, 0 for all up to 1500 (default: 50)"
+    )
+    p.add_argument(
+        "--background", help="colour under transparent parts: name, #rrggbb or r,g,b (default: black)"
+    )
+    p.add_argument("--preset", help="1.5 or 1.0: crop and mask as MuseTalk's own scripts")
+    p.add_argument("--mask", help="mouth, lower face, jaw, raw or neck (default: mouth)")
+    p.add_argument("--margin", type=int, help="pixels added below a found chin (default: 10)")
+    p.add_argument("--bbox-shift", type=int, help="pixels the nose point is moved down (default: 0)")
+    p.add_argument("--cheeks", metavar="L,R", help="half widths of mask jaw in 512ths (default: 90,90)")
+    p.add_argument("--expand", type=float, help="side of the crop over the box's longer side (default: 1.5)")
+    p.add_argument(
+        "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
+    )
+    return p
+
+
+def search_roots(args: argparse.Namespace) -> list[Path]:
+    """Return the folders where weights may lie: --models first, then those of a ComfyUI in $COMFYUI_DIR."""
+    from ..nodes.core import models
+
+    own = [model_root(args)]
+    if comfy := os.environ.get("COMFYUI_DIR"):
+        own.append(Path(comfy).expanduser() / "models" / "talkinghead")
+    return models.search_roots(*own)
+
+
+def model_of(args: argparse.Namespace):
+    """Return the handle of --checkpoint and --precision."""
+    from ..nodes.musetalk.handle import MuseTalkModel
+
+    return MuseTalkModel(args.checkpoint, args.precision, tuple(search_roots(args)))
+
+
+def plan_of(args: argparse.Namespace, model):
+    """Return the BuildPlan of the build options; `args` may also have fps and size."""
+    from ..nodes.core.faces import parse_choice
+    from ..nodes.core.images import parse_box
+    from ..nodes.core.timeline import parse_fps
+    from ..nodes.musetalk.make_avatar import BuildPlan
+
+    fps = getattr(args, "source_fps", None)
+    return BuildPlan(
+        fps=parse_fps(fps) if fps else None,
+        size=parse_size_option(args.size),
+        max_frames=args.max_frames,
+        cycle=args.cycle,
+        boxes=(parse_box(args.box),) if args.box else None,
+        face=parse_choice(args.face),
+        options=_avatar_options(args, model),
+    )
+
+
+def tools_of(args: argparse.Namespace, plan, model):
+    """Return the face tools of --detector, or None where the box is given."""
+    if plan.boxes:
+        return None
+    from ..nodes.musetalk.find_faces import open_face_tools
+
+    return open_face_tools(args.detector, search_roots(args), plan.options.needs_parsing)
+
+
+def _avatar_options(args: argparse.Namespace, model):
+    from dataclasses import replace
+
+    from ..nodes.musetalk.options import AvatarOptions
+
+    base = AvatarOptions.upstream(args.preset) if args.preset else AvatarOptions.default_for(model.version)
+    given = {
+        "mask": args.mask,
+        "extra_margin": args.margin,
+        "bbox_shift": args.bbox_shift,
+        "expand": args.expand,
+        "missing": args.missing,
+        "background": args.background,
+    }
+    if args.cheeks:
+        try:
+            given["cheek_left"], given["cheek_right"] = (int(v) for v in args.cheeks.split(","))
+        except ValueError:
+            raise ValueError(f"--cheeks {args.cheeks!r} is not L,R; write for example 90,90") from None
+    return replace(base, **{k: v for k, v in given.items() if v is not None})

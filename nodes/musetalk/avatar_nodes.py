@@ -1,0 +1,479 @@
+"""Nodes that make and look at MuseTalk avatars: from images, from files, from a folder; options, preview, preflight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from comfy_api.latest import io, ui
+
+from ..comfy_nodes import (
+    Avatar,
+    AvatarOptionsSocket,
+    ComfyContext,
+    input_names,
+    input_path,
+    input_stamp,
+    model_folders,
+    search_roots,
+)
+from ..comfy_nodes import MuseTalkModel as ModelSocket
+from ..core.audio import from_comfy
+from ..core.faces import parse_choice
+from ..core.images import image_batch, mask_box, parse_box
+from ..core.packet import AvatarPacket, PacketError, open_packet
+from ..core.timeline import CYCLES, parse_fps
+from .find_faces import DETECTORS, open_face_tools
+from .fleet import build_fleet, fleet_sources
+from .make_avatar import DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
+from .options import MASKS, MISSING, AvatarOptions
+from .preflight import preflight
+from .preview import avatar_overlay
+from .source import SOURCE_SUFFIXES, source_of_images
+
+CYCLE_CHOICES = (*CYCLES, "auto")
+MAX_FRAMES = 1500
+
+_CYCLE = (
+    "How frames repeat: pingpong (forward, backward) fits any clip, loop fits one whose end meets its start, still "
+    "shows the first frame, auto looks which of them fits."
+)
+_BOX = (
+    "Face box x1,y1,x2,y2 in pixels of the picture, instead of detection: from the brows to just below the chin, its "
+    "half height at the tip of the nose."
+)
+_FACE = "Which face, if there are several: largest, a number from the left (0, 1, ...), or x,y: the one nearest there."
+_DETECTOR = (
+    "light: BlazeFace and FaceMesh, 3 MB, quick on any CPU. exact: DWPose and BiSeNet as MuseTalk itself uses them "
+    "(190 MB to download, onnxruntime)."
+)
+_OPTIONS = "From Avatar Options; without it the defaults of the model."
+
+
+def _model() -> ModelSocket.Input:
+    return ModelSocket.Input("model", tooltip="The model that will render this avatar.")
+
+
+def _options() -> AvatarOptionsSocket.Input:
+    return AvatarOptionsSocket.Input("options", optional=True, tooltip=_OPTIONS)
+
+
+def _face(optional: bool = False) -> io.String.Input:
+    return io.String.Input("face", default="largest", optional=optional, tooltip=_FACE)
+
+
+def _detector(optional: bool = False) -> io.Combo.Input:
+    return io.Combo.Input(
+        "detector", options=list(DETECTORS), default=DETECTORS[0], optional=optional, tooltip=_DETECTOR
+    )
+
+
+def _file(tooltip: str, folders_only: bool = False) -> io.Combo.Input:
+    upload = None if folders_only else io.UploadType.video
+    suffixes = () if folders_only else SOURCE_SUFFIXES
+    return io.Combo.Input("file", options=input_names(suffixes), upload=upload, tooltip=tooltip)
+
+
+class AvatarOptionsNode(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        d = AvatarOptions()
+        return io.Schema(
+            node_id="TalkingHeadAvatarOptions",
+            display_name="Avatar Options",
+            category="Talking Head/avatar",
+            description=(
+                "How the face is cut out and which part of it is put back. MuseTalk 1.5's own scripts: mask jaw, the "
+                "rest as it stands here; 1.0's: mask raw, margin 0."
+            ),
+            inputs=[
+                io.Combo.Input(
+                    "mask",
+                    options=list(MASKS),
+                    default=d.mask,
+                    tooltip=(
+                        "mouth: lips only, never nostrils, the safe choice. lower face: chin as well. jaw, raw, neck: "
+                        "MuseTalk's, from the parsed face."
+                    ),
+                ),
+                io.Int.Input(
+                    "extra_margin", default=d.extra_margin, min=0, max=200,
+                    tooltip="Pixels added below a found chin; 10 is MuseTalk 1.5's, 1.0 has none.",
+                ),
+                io.Int.Input(
+                    "bbox_shift", default=0, min=-100, max=100,
+                    tooltip="Pixels the nose point is moved down, MuseTalk 1.0's dial: more opens the mouth wider. 0 with 1.5.",
+                ),
+                io.Int.Input(
+                    "cheek_left", default=d.cheek_left, min=20, max=160,
+                    tooltip="Mask jaw: half width left of the middle, in 512ths of the crop, that is not narrowed.",
+                ),
+                io.Int.Input(
+                    "cheek_right", default=d.cheek_right, min=20, max=160,
+                    tooltip="Mask jaw: half width right of the middle, in 512ths of the crop, that is not narrowed.",
+                ),
+                io.Float.Input(
+                    "expand", default=d.expand, min=1.1, max=3.0, step=0.05,
+                    tooltip="Side of the square that is masked, over the box's longer side; 1.5 is MuseTalk's.",
+                ),
+                io.Combo.Input(
+                    "missing", options=list(MISSING), default=d.missing,
+                    tooltip=(
+                        "Frames without a face. passthrough: shown untouched and listed. hold: the nearest box is used. "
+                        "error: nothing is built."
+                    ),
+                ),
+                io.String.Input(
+                    "background", default=d.background,
+                    tooltip="Colour that transparent parts of a picture are laid on: a name, #rrggbb or r,g,b.",
+                ),
+            ],
+            outputs=[AvatarOptionsSocket.Output("OPTIONS", display_name="options")],
+        )  # fmt: skip
+
+    @classmethod
+    def execute(cls, **values) -> io.NodeOutput:
+        return io.NodeOutput(AvatarOptions(**values))
+
+
+class BuildAvatar(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="TalkingHeadBuildAvatar",
+            display_name="Build Avatar",
+            category="Talking Head/avatar",
+            description=(
+                "Computes once all that depends on the presenter and keeps it in models/talkinghead/avatars. "
+                "For clips use Build Avatar from File: it reads rotation and uneven frame rates, and needs less memory."
+            ),
+            inputs=[
+                _model(),
+                io.Image.Input(
+                    "image", tooltip="One picture, or the frames of a short clip (2 s are enough)."
+                ),
+                io.String.Input(
+                    "name",
+                    default="presenter",
+                    tooltip="Name of the avatar and of its folder; empty names it by its content.",
+                ),
+                io.String.Input(
+                    "fps",
+                    default="25",
+                    tooltip="Frames a second of the clip; 25 suits the engines. Unused for a still.",
+                ),
+                io.Combo.Input("cycle", options=list(CYCLE_CHOICES), default="pingpong", tooltip=_CYCLE),
+                io.String.Input(
+                    "box", default="", tooltip=_BOX + " Empty: the mask, or else the face is found."
+                ),
+                io.Mask.Input(
+                    "mask",
+                    optional=True,
+                    tooltip="Painted over the face; its bounds are the box. One, or one a frame.",
+                ),
+                _face(optional=True),
+                _detector(optional=True),
+                _options(),
+            ],
+            outputs=[
+                Avatar.Output("AVATAR", display_name="avatar"),
+                io.String.Output("REPORT", display_name="report"),
+            ],
+        )
+
+    @classmethod
+    def validate_inputs(cls, fps: str, face: str = "largest", box: str = "") -> bool | str:
+        return _problem(fps=fps, face=face, box=box)
+
+    @classmethod
+    def fingerprint_inputs(cls, name: str = "", **_) -> str:
+        return _foreign_build(name)
+
+    @classmethod
+    def execute(
+        cls, model, image, name, fps, cycle, box, mask=None, face="largest", detector=DETECTORS[0], options=None
+    ) -> io.NodeOutput:  # fmt: skip
+        image = image[:1] if cycle == "still" else image
+        background = (options or AvatarOptions()).background_rgb
+        source = source_of_images(image, parse_fps(fps), background)
+        plan = _plan(cycle=cycle, box=box, face=face, options=options)
+        if mask is not None and plan.boxes is None:
+            plan = replace(plan, boxes=_mask_boxes(mask, len(image), tuple(image.shape[1:3])))
+        return _make(ComfyContext(), model, source, plan, detector, name)
+
+
+class BuildAvatarFromFile(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="TalkingHeadBuildAvatarFromFile",
+            display_name="Build Avatar from File",
+            category="Talking Head/avatar",
+            description=(
+                "Builds an avatar from a clip, a picture or a folder of pictures in ComfyUI's input folder. One of the "
+                "same content is not built again."
+            ),
+            inputs=[
+                _model(),
+                _file("A clip, a picture, or a folder of pictures (its frames, in order of their names)."),
+                io.String.Input(
+                    "name", default="", tooltip="Name of the avatar and of its folder; empty names it by its content."
+                ),
+                io.String.Input(
+                    "fps", default="", tooltip="Frames a second of the avatar; empty: the clip's own, 25 for pictures."
+                ),
+                io.Int.Input(
+                    "max_frames",
+                    default=DEFAULT_MAX_FRAMES,
+                    min=1,
+                    max=MAX_FRAMES,
+                    tooltip="Frames used from the start; 50 are 2 s at 25 fps and 311 MB at 1080x1920.",
+                ),
+                io.Combo.Input("cycle", options=list(CYCLE_CHOICES), default="auto", tooltip=_CYCLE),
+                io.String.Input("box", default="", tooltip=_BOX + " Empty: the face is found."),
+                _face(),
+                _detector(),
+                _options(),
+            ],
+            outputs=[
+                Avatar.Output("AVATAR", display_name="avatar"),
+                io.String.Output("REPORT", display_name="report"),
+            ],
+        )  # fmt: skip
+
+    @classmethod
+    def validate_inputs(cls, file: str, fps: str, face: str, box: str) -> bool | str:
+        return _problem(file=file, fps=fps, face=face, box=box)
+
+    @classmethod
+    def fingerprint_inputs(cls, file: str, name: str = "", **_) -> str:
+        return f"{input_stamp(file)} {_foreign_build(name)}"
+
+    @classmethod
+    def execute(
+        cls, model, file, name, fps, max_frames, cycle, box, face, detector, options=None
+    ) -> io.NodeOutput:
+        plan = _plan(fps, max_frames, cycle, box, face, options)
+        return _make(ComfyContext(), model, plan.open(input_path(file)), plan, detector, name)
+
+
+class BuildFleet(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="TalkingHeadBuildFleet",
+            display_name="Build Fleet",
+            category="Talking Head/avatar",
+            description=(
+                "Builds an avatar from every picture and clip of a folder in ComfyUI's input folder, named after the "
+                "files. One that fails is reported and the rest goes on; what is there already is kept."
+            ),
+            inputs=[
+                _model(),
+                _file("Folder below ComfyUI's input folder: one picture or clip for each presenter.", True),
+                io.String.Input(
+                    "specific", default="", tooltip="Only these names, with commas between; empty: all of them."
+                ),
+                io.String.Input(
+                    "fps", default="", tooltip="Frames a second of clips; empty: each its own. Unused for pictures."
+                ),
+                io.Int.Input(
+                    "max_frames", default=DEFAULT_MAX_FRAMES, min=1, max=MAX_FRAMES,
+                    tooltip="Frames used from the start of each clip.",
+                ),
+                io.Combo.Input("cycle", options=list(CYCLE_CHOICES), default="auto", tooltip=_CYCLE),
+                _detector(),
+                io.Boolean.Input("rebuild", default=False, tooltip="Build what is there already as well."),
+                _options(),
+            ],
+            outputs=[
+                io.String.Output("REPORT", display_name="report"),
+                io.Int.Output("READY", display_name="ready"),
+                io.Int.Output("FAILED", display_name="failed"),
+            ],
+            is_output_node=True,
+        )  # fmt: skip
+
+    @classmethod
+    def validate_inputs(cls, file: str, fps: str) -> bool | str:
+        return _problem(file=file, fps=fps)
+
+    @classmethod
+    def fingerprint_inputs(cls, file: str, **_) -> str:
+        return input_stamp(file)
+
+    @classmethod
+    def execute(
+        cls, model, file, specific, fps, max_frames, cycle, detector, rebuild, options=None
+    ) -> io.NodeOutput:
+        names = [n.strip() for n in specific.split(",") if n.strip()]
+        sources = fleet_sources(input_path(file), names)
+        plan, tools = (
+            _plan(fps, max_frames, cycle, options=options),
+            open_face_tools(detector, search_roots()),
+        )
+        report = build_fleet(
+            ComfyContext(), model, sources, plan, tools, model_folders("avatars")[0], rebuild
+        )
+        failed = len(report.failed)
+        text = report.text()
+        return io.NodeOutput(text, len(report.items) - failed, failed, ui=ui.PreviewText(text))
+
+
+class AvatarPreview(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="TalkingHeadAvatarPreview",
+            display_name="Avatar Preview",
+            category="Talking Head/avatar",
+            description=(
+                "Shows where the face box (green), the crop (yellow), the mask (red) and the landmarks (blue) of an "
+                "avatar lie. Look at it once before a long render."
+            ),
+            inputs=[
+                Avatar.Input("avatar", tooltip="From Build Avatar or Load Avatar."),
+                io.Int.Input(
+                    "start", default=0, min=0, max=MAX_FRAMES, tooltip="First avatar frame, from 0."
+                ),
+                io.Int.Input("count", default=1, min=1, max=64, tooltip="How many frames."),
+            ],
+            outputs=[io.Image.Output("IMAGE")],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(cls, avatar: AvatarPacket, start: int, count: int) -> io.NodeOutput:
+        image = image_batch(torch.from_numpy(avatar_overlay(avatar, start, count)))
+        return io.NodeOutput(image, ui=ui.PreviewImage(image, cls=cls))
+
+
+class PreflightNode(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="TalkingHeadPreflight",
+            display_name="Preflight",
+            category="Talking Head/avatar",
+            description=(
+                "Says before anything is built what will happen with a file: size, rate, turning, length, in how many "
+                "frames there is a face and how large it is. Builds nothing."
+            ),
+            inputs=[
+                _model(),
+                _file("A clip, a picture, or a folder of pictures in ComfyUI's input folder."),
+                io.String.Input(
+                    "fps", default="", tooltip="Frames a second of the avatar; empty: the clip's own."
+                ),
+                io.Int.Input(
+                    "max_frames",
+                    default=DEFAULT_MAX_FRAMES,
+                    min=1,
+                    max=MAX_FRAMES,
+                    tooltip="As in Build Avatar.",
+                ),
+                _face(),
+                _detector(),
+                io.Audio.Input("audio", optional=True, tooltip="Speech, to see how long the video will be."),
+                _options(),
+            ],
+            outputs=[
+                io.String.Output("REPORT", display_name="report"),
+                io.Boolean.Output("READY", display_name="ready"),
+                io.Image.Output("IMAGE", display_name="picture"),
+            ],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def validate_inputs(cls, file: str, fps: str, face: str) -> bool | str:
+        return _problem(file=file, fps=fps, face=face)
+
+    @classmethod
+    def fingerprint_inputs(cls, file: str, **_) -> str:
+        return input_stamp(file)
+
+    @classmethod
+    def execute(cls, model, file, fps, max_frames, face, detector, audio=None, options=None) -> io.NodeOutput:
+        tools, clip = open_face_tools(detector, search_roots()), None if audio is None else from_comfy(audio)
+        plan = _plan(fps, max_frames, face=face, options=options)
+        found = preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
+        image, text = image_batch(torch.from_numpy(found.overlay())[None]), found.text()
+        return io.NodeOutput(text, not found.problems, image, ui=ui.PreviewText(text))
+
+
+def _plan(
+    fps="", max_frames=DEFAULT_MAX_FRAMES, cycle="auto", box="", face="largest", options=None
+) -> BuildPlan:
+    return BuildPlan(
+        fps=parse_fps(fps) if fps.strip() else None,
+        max_frames=max_frames,
+        cycle=cycle,
+        boxes=(parse_box(box),) if box.strip() else None,
+        face=parse_choice(face),
+        options=options,
+    )
+
+
+def _make(ctx: ComfyContext, model, source, plan: BuildPlan, detector: str, name: str) -> io.NodeOutput:
+    tools = None
+    if plan.boxes is None:
+        options = plan.options or AvatarOptions.default_for(model.version)
+        tools = open_face_tools(detector, search_roots(), options.needs_parsing)
+    packet, _ = make_avatar(
+        ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None
+    )
+    return _remember(name, packet, ctx)
+
+
+_made: dict[str, str] = {}
+"""Name -> digest of the packet this server built under it last."""
+
+
+def _remember(name: str, packet: AvatarPacket, ctx: ComfyContext) -> io.NodeOutput:
+    _made[name] = packet.digest
+    return io.NodeOutput(packet, ctx.report.text())
+
+
+def _foreign_build(name: str) -> str:
+    """Return "" while the packet `name` is what a node here made last; else what stands there now.
+
+    Without it ComfyUI's cache would go on handing out the handle of a packet that another graph has replaced.
+    """
+    if name not in _made:
+        return ""
+    try:
+        digest = open_packet(model_folders("avatars")[0] / name).digest
+    except PacketError:
+        return "gone"
+    return "" if digest == _made[name] else digest
+
+
+def _problem(file: str | None = None, fps: str = "", face: str = "largest", box: str = "") -> bool | str:
+    """Return True, or what is wrong with a widget. A value that comes over a wire is not there yet: None."""
+    checks = [(parse_fps, fps and fps.strip()), (parse_choice, face), (parse_box, box and box.strip())]
+    try:
+        if file is not None:
+            input_path(file)
+        for check, value in checks:
+            if value:
+                check(value)
+    except ValueError as e:
+        return str(e)
+    return True
+
+
+def _mask_boxes(mask: torch.Tensor, n: int, size: tuple[int, int]) -> tuple:
+    mask = mask[None] if mask.ndim == 2 else mask
+    if tuple(mask.shape[1:]) != size or len(mask) not in (1, n):
+        raise ValueError(
+            f"the mask is {len(mask)} x {mask.shape[2]}x{mask.shape[1]}, the picture {n} x {size[1]}x{size[0]}; "
+            "give one mask, or one a frame, of the picture's size"
+        )
+    boxes = tuple(mask_box(m) for m in mask)
+    if not any(boxes):
+        raise ValueError("the mask is empty; paint over the face")
+    return boxes
+
+
+NODES = [BuildAvatar, BuildAvatarFromFile, BuildFleet, AvatarOptionsNode, AvatarPreview, PreflightNode]
