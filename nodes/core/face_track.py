@@ -88,6 +88,10 @@ class _Follower:
         backwards = before is None or before.index not in self._knots
         for view in reversed(between) if backwards else between:
             self._look(view)
+        if before is not None and before.index in self._lost and self._knots and self._resembles(before):
+            # Missed before anything near it was known.
+            self._lost.remove(before.index)
+            self._held.add(before.index)
 
     def _look(self, view: views.View) -> None:
         """Run the detector on one frame and file the frame as seen, held or lost."""
