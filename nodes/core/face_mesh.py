@@ -106,7 +106,8 @@ class _BoxNet:
                 self._anchors = _anchors(_GRIDS[scores.size][1])
                 return
         raise ValueError(
-            f"{path.name} is not a BlazeFace detector of 896 or 2304 anchors: use {SHORT_RANGE} or {FULL_RANGE}"
+            f"{path.name} is not a BlazeFace detector of 896 or 2304 anchors: use {SHORT_RANGE} or {FULL_RANGE}; "
+            f"if it is that, OpenCV {_cv2().__version__} reads it wrongly: {_INSTALL}"
         )
 
     def _run(self, square: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,7 +118,7 @@ class _BoxNet:
         # Bound by shape: the names differ from file to file.
         by_width = {out.shape[-1]: out for out in outputs if out.ndim == 3}
         if 1 not in by_width or 16 not in by_width:
-            raise ValueError(f"box outputs {[o.shape for o in outputs]}: {_INSTALL} may be needed")
+            raise ValueError(f"outputs {[o.shape for o in outputs]}, expected (1, K, 1) and (1, K, 16)")
         return by_width[1].ravel(), by_width[16].reshape(-1, 16)
 
     def candidates(self, picture: np.ndarray) -> np.ndarray:
@@ -153,7 +154,8 @@ class _MeshNet:
             self._run(np.zeros((_MESH_SIDE, _MESH_SIDE, 3), np.uint8))
         except Exception as error:
             raise ValueError(
-                f"{path.name} is not the {N_MESH}-point face mesh ({error}): use {LANDMARK}"
+                f"{path.name} is not the {N_MESH}-point face mesh ({error}): use {LANDMARK}; "
+                f"if it is that, OpenCV {_cv2().__version__} reads it wrongly: {_INSTALL}"
             ) from error
 
     def _run(self, square: np.ndarray) -> tuple[np.ndarray, float]:
@@ -258,11 +260,7 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 
 def _read_net(path: Path):
     """Return the network of a tflite file and the names of its outputs."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise ImportError(f"finding faces needs OpenCV: {_INSTALL}") from error
-
+    cv2 = _cv2()
     if not path.is_file():
         raise ValueError(f"no face model {path}: `talkinghead models download face-light` fetches it")
     read = getattr(cv2.dnn, "readNetFromTFLite", None)
@@ -279,6 +277,14 @@ def _read_net(path: Path):
             f"{cv2.__version__}; fetch it again, and if it is whole: {_INSTALL}"
         ) from error
     return net, net.getUnconnectedOutLayersNames()
+
+
+def _cv2():
+    try:
+        import cv2
+    except ImportError as error:
+        raise ImportError(f"finding faces needs OpenCV: {_INSTALL}") from error
+    return cv2
 
 
 @contextmanager
