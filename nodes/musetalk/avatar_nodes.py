@@ -1,4 +1,4 @@
-"""Nodes that make and look at MuseTalk avatars: from images, from files, from a folder; options, preview, preflight."""
+"""Nodes that make MuseTalk avatars: from images, from files, from a folder; their options."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from ..comfy_nodes import (
     search_roots,
 )
 from ..comfy_nodes import MuseTalkModel as ModelSocket
-from ..core.audio import from_comfy
 from ..core.faces import parse_choice
-from ..core.images import image_batch, mask_box, parse_box
+from ..core.images import mask_box, parse_box
 from ..core.packet import AvatarPacket, PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
 from .find_faces import DETECTORS, open_face_tools
 from .fleet import build_fleet, fleet_sources
 from .make_avatar import DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
 from .options import MASKS, MISSING, AvatarOptions
-from .preflight import preflight
-from .preview import avatar_overlay
 from .source import SOURCE_SUFFIXES, source_of_images
 
 CYCLE_CHOICES = (*CYCLES, "auto")
@@ -50,25 +47,25 @@ _DETECTOR = (
 _OPTIONS = "From Avatar Options; without it the defaults of the model."
 
 
-def _model() -> ModelSocket.Input:
+def model_input() -> ModelSocket.Input:
     return ModelSocket.Input("model", tooltip="The model that will render this avatar.")
 
 
-def _options() -> AvatarOptionsSocket.Input:
+def options_input() -> AvatarOptionsSocket.Input:
     return AvatarOptionsSocket.Input("options", optional=True, tooltip=_OPTIONS)
 
 
-def _face(optional: bool = False) -> io.String.Input:
+def face_input(optional: bool = False) -> io.String.Input:
     return io.String.Input("face", default="largest", optional=optional, tooltip=_FACE)
 
 
-def _detector(optional: bool = False) -> io.Combo.Input:
+def detector_input(optional: bool = False) -> io.Combo.Input:
     return io.Combo.Input(
         "detector", options=list(DETECTORS), default=DETECTORS[0], optional=optional, tooltip=_DETECTOR
     )
 
 
-def _file(tooltip: str, folders_only: bool = False) -> io.Combo.Input:
+def file_input(tooltip: str, folders_only: bool = False) -> io.Combo.Input:
     upload = None if folders_only else io.UploadType.video
     suffixes = () if folders_only else SOURCE_SUFFIXES
     return io.Combo.Input("file", options=input_names(suffixes), upload=upload, tooltip=tooltip)
@@ -148,7 +145,7 @@ class BuildAvatar(io.ComfyNode):
                 "For clips use Build Avatar from File: it reads rotation and uneven frame rates, and needs less memory."
             ),
             inputs=[
-                _model(),
+                model_input(),
                 io.Image.Input(
                     "image", tooltip="One picture, or the frames of a short clip (2 s are enough)."
                 ),
@@ -171,9 +168,9 @@ class BuildAvatar(io.ComfyNode):
                     optional=True,
                     tooltip="Painted over the face; its bounds are the box. One, or one a frame.",
                 ),
-                _face(optional=True),
-                _detector(optional=True),
-                _options(),
+                face_input(optional=True),
+                detector_input(optional=True),
+                options_input(),
             ],
             outputs=[
                 Avatar.Output("AVATAR", display_name="avatar"),
@@ -183,7 +180,7 @@ class BuildAvatar(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, fps: str, face: str = "largest", box: str = "") -> bool | str:
-        return _problem(fps=fps, face=face, box=box)
+        return widget_problem(fps=fps, face=face, box=box)
 
     @classmethod
     def fingerprint_inputs(cls, name: str = "", **_) -> str:
@@ -196,7 +193,7 @@ class BuildAvatar(io.ComfyNode):
         image = image[:1] if cycle == "still" else image
         background = (options or AvatarOptions()).background_rgb
         source = source_of_images(image, parse_fps(fps), background)
-        plan = _plan(cycle=cycle, box=box, face=face, options=options)
+        plan = build_plan(cycle=cycle, box=box, face=face, options=options)
         if mask is not None and plan.boxes is None:
             plan = replace(plan, boxes=_mask_boxes(mask, len(image), tuple(image.shape[1:3])))
         return _make(ComfyContext(), model, source, plan, detector, name)
@@ -214,8 +211,8 @@ class BuildAvatarFromFile(io.ComfyNode):
                 "same content is not built again."
             ),
             inputs=[
-                _model(),
-                _file("A clip, a picture, or a folder of pictures (its frames, in order of their names)."),
+                model_input(),
+                file_input("A clip, a picture, or a folder of pictures (its frames, in order of their names)."),
                 io.String.Input(
                     "name", default="", tooltip="Name of the avatar and of its folder; empty names it by its content."
                 ),
@@ -231,9 +228,9 @@ class BuildAvatarFromFile(io.ComfyNode):
                 ),
                 io.Combo.Input("cycle", options=list(CYCLE_CHOICES), default="auto", tooltip=_CYCLE),
                 io.String.Input("box", default="", tooltip=_BOX + " Empty: the face is found."),
-                _face(),
-                _detector(),
-                _options(),
+                face_input(),
+                detector_input(),
+                options_input(),
             ],
             outputs=[
                 Avatar.Output("AVATAR", display_name="avatar"),
@@ -243,7 +240,7 @@ class BuildAvatarFromFile(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, file: str, fps: str, face: str, box: str) -> bool | str:
-        return _problem(file=file, fps=fps, face=face, box=box)
+        return widget_problem(file=file, fps=fps, face=face, box=box)
 
     @classmethod
     def fingerprint_inputs(cls, file: str, name: str = "", **_) -> str:
@@ -253,7 +250,7 @@ class BuildAvatarFromFile(io.ComfyNode):
     def execute(
         cls, model, file, name, fps, max_frames, cycle, box, face, detector, options=None
     ) -> io.NodeOutput:
-        plan = _plan(fps, max_frames, cycle, box, face, options)
+        plan = build_plan(fps, max_frames, cycle, box, face, options)
         return _make(ComfyContext(), model, plan.open(input_path(file)), plan, detector, name)
 
 
@@ -269,8 +266,8 @@ class BuildFleet(io.ComfyNode):
                 "files. One that fails is reported and the rest goes on; what is there already is kept."
             ),
             inputs=[
-                _model(),
-                _file("Folder below ComfyUI's input folder: one picture or clip for each presenter.", True),
+                model_input(),
+                file_input("Folder below ComfyUI's input folder: one picture or clip for each presenter.", True),
                 io.String.Input(
                     "specific", default="", tooltip="Only these names, with commas between; empty: all of them."
                 ),
@@ -282,9 +279,9 @@ class BuildFleet(io.ComfyNode):
                     tooltip="Frames used from the start of each clip.",
                 ),
                 io.Combo.Input("cycle", options=list(CYCLE_CHOICES), default="auto", tooltip=_CYCLE),
-                _detector(),
+                detector_input(),
                 io.Boolean.Input("rebuild", default=False, tooltip="Build what is there already as well."),
-                _options(),
+                options_input(),
             ],
             outputs=[
                 io.String.Output("REPORT", display_name="report"),
@@ -296,7 +293,7 @@ class BuildFleet(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, file: str, fps: str) -> bool | str:
-        return _problem(file=file, fps=fps)
+        return widget_problem(file=file, fps=fps)
 
     @classmethod
     def fingerprint_inputs(cls, file: str, **_) -> str:
@@ -309,7 +306,7 @@ class BuildFleet(io.ComfyNode):
         names = [n.strip() for n in specific.split(",") if n.strip()]
         sources = fleet_sources(input_path(file), names)
         plan, tools = (
-            _plan(fps, max_frames, cycle, options=options),
+            build_plan(fps, max_frames, cycle, options=options),
             open_face_tools(detector, search_roots()),
         )
         report = build_fleet(
@@ -320,89 +317,7 @@ class BuildFleet(io.ComfyNode):
         return io.NodeOutput(text, len(report.items) - failed, failed, ui=ui.PreviewText(text))
 
 
-class AvatarPreview(io.ComfyNode):
-    @classmethod
-    def define_schema(cls) -> io.Schema:
-        return io.Schema(
-            node_id="TalkingHeadAvatarPreview",
-            display_name="Avatar Preview",
-            category="Talking Head/avatar",
-            description=(
-                "Shows where the face box (green), the crop (yellow), the mask (red) and the landmarks (blue) of an "
-                "avatar lie. Look at it once before a long render."
-            ),
-            inputs=[
-                Avatar.Input("avatar", tooltip="From Build Avatar or Load Avatar."),
-                io.Int.Input(
-                    "start", default=0, min=0, max=MAX_FRAMES, tooltip="First avatar frame, from 0."
-                ),
-                io.Int.Input("count", default=1, min=1, max=64, tooltip="How many frames."),
-            ],
-            outputs=[io.Image.Output("IMAGE")],
-            is_output_node=True,
-        )
-
-    @classmethod
-    def execute(cls, avatar: AvatarPacket, start: int, count: int) -> io.NodeOutput:
-        image = image_batch(torch.from_numpy(avatar_overlay(avatar, start, count)))
-        return io.NodeOutput(image, ui=ui.PreviewImage(image, cls=cls))
-
-
-class PreflightNode(io.ComfyNode):
-    @classmethod
-    def define_schema(cls) -> io.Schema:
-        return io.Schema(
-            node_id="TalkingHeadPreflight",
-            display_name="Preflight",
-            category="Talking Head/avatar",
-            description=(
-                "Says before anything is built what will happen with a file: size, rate, turning, length, in how many "
-                "frames there is a face and how large it is. Builds nothing."
-            ),
-            inputs=[
-                _model(),
-                _file("A clip, a picture, or a folder of pictures in ComfyUI's input folder."),
-                io.String.Input(
-                    "fps", default="", tooltip="Frames a second of the avatar; empty: the clip's own."
-                ),
-                io.Int.Input(
-                    "max_frames",
-                    default=DEFAULT_MAX_FRAMES,
-                    min=1,
-                    max=MAX_FRAMES,
-                    tooltip="As in Build Avatar.",
-                ),
-                _face(),
-                _detector(),
-                io.Audio.Input("audio", optional=True, tooltip="Speech, to see how long the video will be."),
-                _options(),
-            ],
-            outputs=[
-                io.String.Output("REPORT", display_name="report"),
-                io.Boolean.Output("READY", display_name="ready"),
-                io.Image.Output("IMAGE", display_name="picture"),
-            ],
-            is_output_node=True,
-        )
-
-    @classmethod
-    def validate_inputs(cls, file: str, fps: str, face: str) -> bool | str:
-        return _problem(file=file, fps=fps, face=face)
-
-    @classmethod
-    def fingerprint_inputs(cls, file: str, **_) -> str:
-        return input_stamp(file)
-
-    @classmethod
-    def execute(cls, model, file, fps, max_frames, face, detector, audio=None, options=None) -> io.NodeOutput:
-        tools, clip = open_face_tools(detector, search_roots()), None if audio is None else from_comfy(audio)
-        plan = _plan(fps, max_frames, face=face, options=options)
-        found = preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
-        image, text = image_batch(torch.from_numpy(found.overlay())[None]), found.text()
-        return io.NodeOutput(text, not found.problems, image, ui=ui.PreviewText(text))
-
-
-def _plan(
+def build_plan(
     fps="", max_frames=DEFAULT_MAX_FRAMES, cycle="auto", box="", face="largest", options=None
 ) -> BuildPlan:
     return BuildPlan(
@@ -449,7 +364,9 @@ def _foreign_build(name: str) -> str:
     return "" if digest == _made[name] else digest
 
 
-def _problem(file: str | None = None, fps: str = "", face: str = "largest", box: str = "") -> bool | str:
+def widget_problem(
+    file: str | None = None, fps: str = "", face: str = "largest", box: str = ""
+) -> bool | str:
     """Return True, or what is wrong with a widget. A value that comes over a wire is not there yet: None."""
     checks = [(parse_fps, fps and fps.strip()), (parse_choice, face), (parse_box, box and box.strip())]
     try:
@@ -476,4 +393,4 @@ def _mask_boxes(mask: torch.Tensor, n: int, size: tuple[int, int]) -> tuple:
     return boxes
 
 
-NODES = [BuildAvatar, BuildAvatarFromFile, BuildFleet, AvatarOptionsNode, AvatarPreview, PreflightNode]
+NODES = [BuildAvatar, BuildAvatarFromFile, BuildFleet, AvatarOptionsNode]
