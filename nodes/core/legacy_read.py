@@ -233,13 +233,18 @@ def load_pt(path: Path) -> Any:
         raise PacketError(
             f"{path.name} is damaged or no file of torch.save ({type(e).__name__}: {reason}); get it again"
         ) from None
-    # A few bytes can be told to be a tensor of terabytes, all of one element.
     for t in found if isinstance(found, (list, tuple)) else [found]:
-        if isinstance(t, torch.Tensor) and t.numel() * t.element_size() > t.untyped_storage().nbytes():
-            raise PacketError(
-                f"{path.name}: a tensor claims {tuple(t.shape)}, more than the file holds; get it again"
-            )
+        if isinstance(t, torch.Tensor):
+            _check_plain(t, path.name)
     return found
+
+
+def _check_plain(t: torch.Tensor, name: str) -> None:
+    if t.layout != torch.strided or t.device.type != "cpu" or t.is_quantized:
+        raise PacketError(f"{name}: a tensor is not a plain one ({t.layout}, {t.device.type}); save it dense")
+    # A few bytes can be told to be a tensor of terabytes, all of one element.
+    if t.numel() * t.element_size() > t.untyped_storage().nbytes():
+        raise PacketError(f"{name}: a tensor claims {tuple(t.shape)}, more than the file holds; get it again")
 
 
 def _refuse_by_name(path: Path, is_zip: bool) -> None:

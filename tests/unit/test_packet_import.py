@@ -248,6 +248,8 @@ def test_a_refusal_keeps_the_packet_of_that_name(tmp_path):
         ("latents.pt", torch.zeros(4, 8, 32, 32).int(), "float tensor"),
         ("latents.pt", torch.zeros(1, 1, 1, 1).expand(1 << 20, 8, 1024, 1024), "latents.pt: a tensor claims"),
         ("masks.pt", [torch.zeros(1, 1, 1).expand(1, 1 << 20, 1 << 20)] * 4, "masks.pt: a tensor claims"),
+        ("latents.pt", torch.zeros(4, 8, 2, 2).to_sparse(), "not a plain one"),
+        ("latents.pt", torch.zeros(4, 8, 2, 2, device="meta"), "not a plain one"),
         ("latents.pt", {"a": 1}, "is dict"),
         ("latents.pt", torch.full((4, 8, 32, 32), float("nan")), "entry 0 is not finite"),
         ("latents.pt", torch.full((4, 8, 32, 32), 1e9), "entry 0 is not finite in fp16"),
@@ -350,6 +352,30 @@ def test_entries_without_a_face_keep_their_place(tmp_path):
         assert np.array_equal(reader.frame(3).numpy(), made.frames[3])
         assert np.array_equal(reader.mask(0).numpy(), made.masks[1])
     assert any("entries 0, 3 have no usable box" in n for n in got.notes)
+
+
+def test_the_folder_upstream_itself_wrote(tmp_path):
+    """Lists of tests/golden: 3 frames forward and back, one crop above the picture's edge."""
+    from support import TESTS
+
+    golden = json.loads((TESTS / "golden" / "musetalk" / "avatar_material.json").read_text())
+    n = golden["latents_pt"]["length"]
+    made = Made(n)
+    rng = np.random.default_rng(1)
+    one = rng.integers(0, 256, (3, 480, 640, 3), dtype=np.uint8)
+    made.frames = one[golden["frame_source_index"]]
+    made.latents = made.latents[golden["frame_source_index"]]
+    made.boxes, made.crops = golden["coords_pkl"], golden["mask_coords_pkl"]
+    made.masks = [np.full(shape, 7, np.uint8) for shape in golden["mask_shapes"]]
+    made.facts = golden["avator_info"]
+    got = bring(write_realtime(tmp_path / "a", made), made, tmp_path, "realtime")
+    assert (got.packet.info.n_frames, got.packet.info.cycle) == (3, "pingpong")
+    with got.packet.open() as reader:
+        assert reader.boxes.tolist() == golden["coords_pkl"][:3]
+        assert reader.crops[:, :4].tolist() == golden["mask_coords_pkl"][:3]
+        assert reader.crops.tolist() == [list(crop_geometry(tuple(b))) for b in golden["coords_pkl"][:3]]
+    indices = got.packet.avatar_indices(0, n, Fraction(25)).tolist()
+    assert indices == golden["frame_source_index"]
 
 
 def test_originals_that_upstream_leaves_beside_its_frames_are_left_out(tmp_path):
