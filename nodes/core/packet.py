@@ -52,6 +52,8 @@ FRAMES = "frames.safetensors"
 PREVIEW_SIDE = 256
 STALE_SECONDS = 24 * 3600
 _REPLACE_TRIES = 20
+_MAPPED_FILES_STAY = os.name == "nt"
+"""Windows neither renames nor cuts a file that is mapped, nor renames its folder."""
 # One length for every header of frames: a clip that ends early only changes the text, not where the data starts.
 _FRAMES_HEADER = 248
 
@@ -66,6 +68,7 @@ class PacketDraft:
     def __init__(self, root: Path, engine: str = "musetalk") -> None:
         self.root, self._schema = root, SCHEMAS[engine]
         self._work = root / f".part-{uuid.uuid4().hex}"
+        self._left: list[Path] = []
         self._frames: np.memmap | None = None
 
     def __enter__(self) -> PacketDraft:
@@ -76,13 +79,15 @@ class PacketDraft:
 
     def __exit__(self, *exc: object) -> None:
         self._frames = None
-        shutil.rmtree(self._work, ignore_errors=True)
+        for folder in (self._work, *self._left):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def frames(self, n: int, height: int, width: int) -> np.ndarray:
         """Return the packet's frames to fill: uint8 (n,H,W,3) RGB, mapped on the file, not in memory.
 
         The disk space is taken at once (OSError if there is too little), for a mapping that runs out of it
-        kills the process. `finish` may keep fewer frames; what lies past them must not be touched afterwards.
+        kills the process. `finish` may keep fewer frames; what lies past them must not be touched afterwards. Drop
+        the array before `finish` if you can: Windows copies the file if it is still mapped.
         """
         if self._frames is not None:
             raise ValueError("this draft has its frames already")
@@ -142,13 +147,24 @@ class PacketDraft:
     def _close_frames(self, n: int) -> None:
         planned, height, width, _ = self._frames.shape
         self._frames.flush()
-        self._frames = None
+        mapping, self._frames = self._frames._mmap, None
         if not 1 <= n <= planned:
             raise PacketError(f"{FRAMES}: {n} frames are to be kept of {planned}; keep 1..{planned}")
+        try:
+            mapping.close()
+        except BufferError:  # the caller still holds the array
+            if _MAPPED_FILES_STAY:
+                self._move_out()
         if n < planned:
             with (self._work / FRAMES).open("r+b") as f:
                 f.write(_frames_header(n, height, width))
                 f.truncate(8 + _FRAMES_HEADER + n * height * width * 3)
+
+    def _move_out(self) -> None:
+        """Go on in a copy of the folder."""
+        self._left.append(self._work)
+        self._work = self.root / f".part-{uuid.uuid4().hex}"
+        shutil.copytree(self._left[-1], self._work)
 
 
 def check_new_place(root: Path, avatar_id: str) -> None:
@@ -308,6 +324,10 @@ def _replace_folder(new: Path, final: Path) -> None:
                     aside.append(old)
                 except FileNotFoundError:
                     pass
+                except PermissionError as e:
+                    raise PacketError(
+                        f"{final} cannot be replaced ({e.strerror}); it is write-protected, or a render still uses it"
+                    ) from e
             try:
                 os.replace(new, final)
                 return

@@ -58,6 +58,35 @@ def test_a_draft_gives_the_bytes_of_a_packet_written_in_one_go(tmp_path, planned
     )
 
 
+@pytest.mark.parametrize("planned", [3, 9])
+def test_a_system_that_holds_on_to_mapped_files(tmp_path, monkeypatch, planned):
+    """Windows: a folder with a mapped file cannot be renamed, so the draft goes on in a copy."""
+    whole = write_packet(tmp_path / "a", info(), tensors(), b"jpeg")
+    monkeypatch.setattr(packet_module, "_MAPPED_FILES_STAY", True)
+    held = []
+    real = PacketDraft.frames
+    monkeypatch.setattr(PacketDraft, "frames", lambda *a: held.append(real(*a)) or held[-1])
+    packet = draft_like(tmp_path / "b", tensors(), info(), planned)
+    assert packet.digest == whole.digest
+    assert names(tmp_path / "b") == ["anna"]
+    assert len(held[0]) == planned
+    held[0][:] = 99  # no longer the packet's file
+    verify_packet(packet.path)
+
+
+def test_a_packet_in_use_that_cannot_be_moved_is_named(tmp_path, monkeypatch):
+    old = write_packet(tmp_path, info(), tensors())
+
+    def held(*_):
+        raise PermissionError(13, "Access is denied")
+
+    monkeypatch.setattr(packet_module.os, "replace", held)
+    with pytest.raises(PacketError, match="cannot be replaced .Access is denied"):
+        write_packet(tmp_path, info(), tensors(value=9))
+    assert names(tmp_path) == ["anna"]
+    assert verify_packet(tmp_path / "anna") == old
+
+
 def test_more_frames_than_planned_cannot_be_kept(tmp_path):
     with pytest.raises(PacketError, match="4 frames are to be kept of 3"):
         draft_like(tmp_path, tensors(), info(n=4))
