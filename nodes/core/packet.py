@@ -15,6 +15,7 @@ import shutil
 import struct
 import time
 import uuid
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -147,14 +148,12 @@ class PacketDraft:
     def _close_frames(self, n: int) -> None:
         planned, height, width, _ = self._frames.shape
         self._frames.flush()
-        mapping, self._frames = self._frames._mmap, None
+        # Never closed by hand: numpy would leave the caller's array pointing at nothing.
+        mapping, self._frames = weakref.ref(self._frames._mmap), None
         if not 1 <= n <= planned:
             raise PacketError(f"{FRAMES}: {n} frames are to be kept of {planned}; keep 1..{planned}")
-        try:
-            mapping.close()
-        except BufferError:  # the caller still holds the array
-            if _MAPPED_FILES_STAY:
-                self._move_out()
+        if _MAPPED_FILES_STAY and mapping() is not None:  # the caller still holds the array
+            self._move_out()
         if n < planned:
             with (self._work / FRAMES).open("r+b") as f:
                 f.write(_frames_header(n, height, width))

@@ -58,6 +58,20 @@ def test_a_draft_gives_the_bytes_of_a_packet_written_in_one_go(tmp_path, planned
     )
 
 
+def test_the_array_may_outlive_its_draft(tmp_path):
+    with PacketDraft(tmp_path) as draft:
+        frames = draft.frames(3, 32, 40)
+        frames[:] = 7
+        draft.tensors("latents.safetensors", tensors()["latents.safetensors"])
+        draft.tensors("geometry.safetensors", tensors()["geometry.safetensors"])
+        draft.finish(info())
+    assert int(frames.sum()) == 7 * frames.size
+    with PacketDraft(tmp_path) as draft:
+        left = draft.frames(3, 32, 40)
+    left[:] = 1
+    assert names(tmp_path) == ["anna"]
+
+
 @pytest.mark.parametrize("planned", [3, 9])
 def test_a_system_that_holds_on_to_mapped_files(tmp_path, monkeypatch, planned):
     """Windows: a folder with a mapped file cannot be renamed, so the draft goes on in a copy."""
@@ -65,13 +79,21 @@ def test_a_system_that_holds_on_to_mapped_files(tmp_path, monkeypatch, planned):
     monkeypatch.setattr(packet_module, "_MAPPED_FILES_STAY", True)
     held = []
     real = PacketDraft.frames
-    monkeypatch.setattr(PacketDraft, "frames", lambda *a: held.append(real(*a)) or held[-1])
+    keep = lambda *a: held.append(real(*a)) or held[-1]  # noqa: E731
+    monkeypatch.setattr(PacketDraft, "frames", keep)
+    moves = []
+    real_move = PacketDraft._move_out
+    monkeypatch.setattr(PacketDraft, "_move_out", lambda d: moves.append(1) or real_move(d))
     packet = draft_like(tmp_path / "b", tensors(), info(), planned)
     assert packet.digest == whole.digest
+    assert moves == [1]
     assert names(tmp_path / "b") == ["anna"]
     assert len(held[0]) == planned
     held[0][:] = 99  # no longer the packet's file
     verify_packet(packet.path)
+    monkeypatch.setattr(PacketDraft, "frames", real)
+    write_packet(tmp_path / "c", info(), tensors())  # here the array is dropped: no copy
+    assert moves == [1]
 
 
 def test_a_packet_in_use_that_cannot_be_moved_is_named(tmp_path, monkeypatch):

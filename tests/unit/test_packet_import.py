@@ -31,7 +31,7 @@ class Made:
         self.boxes = [(30 + i, 20 + i, 60 + i, 54 + i) for i in range(n)]
         self.crops = [crop_geometry(b) for b in self.boxes]
         self.masks = [rng.integers(0, 256, (c[3] - c[1], c[2] - c[0]), dtype=np.uint8) for c in self.crops]
-        self.facts = {"avatar_id": "a1", "video_path": "/home/them/clip.mp4", "bbox_shift": 0}
+        self.facts = {"avatar_id": "a1", "video_path": "/videos/clip.mp4", "bbox_shift": 0}
 
     def listed(self, order):
         """Return an avatar whose entries are those of `order`."""
@@ -111,7 +111,7 @@ def test_every_form_is_read_back_bit_for_bit(tmp_path, form):
     made = Made()
     folder = WRITERS[form](tmp_path / "caña 日本", made)
     assert legacy_form(folder) == form
-    assert legacy_source(folder) == "/home/them/clip.mp4"
+    assert legacy_source(folder) == "/videos/clip.mp4"
     got = bring(folder, made, tmp_path, form)
     assert (got.form, got.packet.info.cycle, got.packet.info.fps) == (form, "loop", 25)
     assert_holds(got.packet, made, 4)
@@ -173,7 +173,7 @@ def test_rate_and_model_come_from_who_knows_them(tmp_path):
 def test_four_files_need_pictures_and_say_which(tmp_path):
     made = Made()
     folder = write_four(tmp_path / "a", made)
-    with pytest.raises(PacketError, match=r"no pictures.*'/home/them/clip\.mp4'.*give"):
+    with pytest.raises(PacketError, match=r"no pictures.*'/videos/clip\.mp4'.*give"):
         import_legacy(folder, tmp_path / "root", "anna")
     with pytest.raises(PacketError, match="4 entries, the pictures given are 3"):
         bring(folder, made, tmp_path, "four files", frames=made.listed([0, 1, 2]).stream())
