@@ -18,7 +18,7 @@ PROXY_SIDE = 480
 STRIDE = 4
 _SAME = 0.85
 """Likeness above which an area between two key frames needs no look of its own; a false alarm costs one detection."""
-_HELD = 0.75
+_HELD = 0.8
 """Likeness above which a face is taken to be there although the detector misses it."""
 _SAME_PERSON = 0.6
 """Likeness asked of the only face in the picture when it stands elsewhere: the same person after a cut."""
@@ -72,33 +72,48 @@ class _Follower:
         self._patches: dict[int, np.ndarray] = {}
         self._held: set[int] = set()
         self._lost: set[int] = set()
-        self._cuts: list[int] = []
+        self._key_faces: list[Face] = []
         self._most = 0
 
     def stretch(self, before: views.View | None, between: list[views.View], key: views.View) -> None:
         """Take in one key frame and the frames between it and the one before."""
-        self._look(key)
+        faces_before, self._key_faces = self._key_faces, self._detect(key)
+        self._file(key, self._key_faces)
         ends = [] if before is None else [self._knots.get(before.index), self._knots.get(key.index)]
         if len(ends) == 2 and all(ends) and views.one_place(ends[0].box, ends[1].box):
-            for view in between:
-                if self._likeness(view, self._line_box(view.index, before.index, key.index)) < _SAME:
-                    self._look(view)
+            doubtful = [
+                view
+                for view in between
+                if self._likeness(view, self._line_box(view.index, before.index, key.index)) < _SAME
+            ]
+            for view in doubtful:
+                self._file(view, self._detect(view))
+            if self._lost.intersection(view.index for view in doubtful):
+                # Beside a frame without the face there is nothing to interpolate to.
+                for view in between:
+                    if view not in doubtful:
+                        self._file(view, self._detect(view))
             return
         # One end has no face, or another shot's: every frame is looked at, from the end that has it.
         backwards = before is None or before.index not in self._knots
         for view in reversed(between) if backwards else between:
-            self._look(view)
-        if before is not None and before.index in self._lost and self._knots and self._resembles(before):
-            # Missed before anything near it was known.
-            self._lost.remove(before.index)
-            self._held.add(before.index)
+            self._file(view, self._detect(view))
+        # A face that was too far away for the key frame alone may now be next to one that is known.
+        for view, faces in ((before, faces_before), (key, self._key_faces)):
+            if view is not None and view.index not in self._knots:
+                self._file(view, faces)
 
-    def _look(self, view: views.View) -> None:
-        """Run the detector on one frame and file the frame as seen, held or lost."""
+    def _detect(self, view: views.View) -> list[Face]:
         if self._check is not None:
             self._check()
         faces = [_scaled(face, view.factor) for face in self._detector.detect(view.proxy)]
         self._most = max(self._most, len(faces))
+        return faces
+
+    def _file(self, view: views.View, faces: list[Face]) -> None:
+        """Enter one frame and what was detected in it as seen, held or lost."""
+        for drawer in (self._held, self._lost):
+            drawer.discard(view.index)
         face = self._match(view, faces)
         if face is not None:
             self._knots[view.index] = face
@@ -124,10 +139,7 @@ class _Follower:
         # Elsewhere. Where two people have been seen that may be the other one; where one has, it may be a cut.
         patch = views.thumbnail(view, faces[0].box)
         known = max(views.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
-        if self._most > 1 or known < _SAME_PERSON:
-            return None
-        self._cuts.append(view.index)
-        return faces[0]
+        return faces[0] if self._most == 1 and known >= _SAME_PERSON else None
 
     def _nearest(self, index: int) -> list[int]:
         """Return the nearest knots before and after a frame, one or two."""
@@ -168,6 +180,11 @@ class _Follower:
         groups = views.shots(knots.tolist(), rows[:, :4], self._lost)
         # Frames up to halfway to the next shot belong to a shot; of a lost stretch that is its nearest found frame.
         owner = np.abs(np.arange(n_frames)[:, None] - knots[None]).argmin(1)
+        cuts = [
+            knots[g[0]]
+            for g in groups[1:]
+            if not self._lost.intersection(range(knots[g[0] - 1], knots[g[0]]))
+        ]
         for group in groups:
             times = knots[group].astype(np.float64)
             own = views.smoothed(times, rows[group]) if smooth else rows[group]
@@ -179,9 +196,9 @@ class _Follower:
         values = _without_lost(values, found).astype(np.float32)
         mesh = values[:, 4 + 2 * N_POINTS :].reshape(n_frames, N_MESH, 2) if has_mesh else None
         points = values[:, 4 : 4 + 2 * N_POINTS].reshape(n_frames, N_POINTS, 2)
-        return FaceTrack(found, values[:, :4], points, mesh, held, self._notes(found, held))
+        return FaceTrack(found, values[:, :4], points, mesh, held, self._notes(found, held, cuts))
 
-    def _notes(self, found: np.ndarray, held: np.ndarray) -> tuple[str, ...]:
+    def _notes(self, found: np.ndarray, held: np.ndarray, cuts: list[int]) -> tuple[str, ...]:
         notes, n = [], len(found)
         if self._most > 1:
             x, y = self._knots[min(self._knots)].centre
@@ -191,12 +208,10 @@ class _Follower:
                 frames = FrameList()
                 frames.add(0, flags)
                 notes.append(f"{text} in frames {frames} ({int(flags.sum())} of {n})")
-        if self._cuts:
+        if cuts:
             frames = FrameList()
-            frames.add(0, [i in self._cuts for i in range(n)])
-            notes.append(
-                f"the face stands elsewhere from frame {frames} on: taken for the same person after a cut"
-            )
+            frames.add(0, np.isin(np.arange(n), cuts))
+            notes.append(f"the face jumps at frames {frames}: taken for the same person after a cut")
         return tuple(notes)
 
 
