@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import comfy.model_management as mm
@@ -12,9 +14,12 @@ import comfy.model_patcher
 import comfy.utils
 import folder_paths
 import torch
+from comfy.patcher_extension import CallbacksMP
 from comfy_api.latest import io
 
 from .core.frames import ModelHandle, RunContext
+from .core.packet import AvatarPacket
+from .core.pool import AvatarPool, Resident
 
 Avatar = io.Custom("TALKINGHEAD_AVATAR")
 Speech = io.Custom("TALKINGHEAD_SPEECH")
@@ -24,6 +29,9 @@ AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")
 
 MODELS_KEPT = 2
 _ACTIVATION_BYTES = 2 << 30  # rough room for a batch of the full MuseTalk, so that other models make way
+
+AVATAR_POOL = AvatarPool(max_bytes=1 << 30)
+"""Avatars stay warm between prompts: 1 GB of latents, eight avatars, ten minutes."""
 
 _patchers: OrderedDict[Hashable, comfy.model_patcher.ModelPatcher] = OrderedDict()
 _lock = threading.Lock()
@@ -45,6 +53,8 @@ class ComfyContext(RunContext):
                     load_device=mm.get_torch_device(),
                     offload_device=mm.unet_offload_device(),
                 )
+                # What unloads the model, ComfyUI's own button too, also gives back the avatars made for it.
+                patcher.add_callback(CallbacksMP.ON_DETACH, partial(_give_back_avatars, AVATAR_POOL))
                 _patchers[handle.key] = patcher
             _patchers.move_to_end(handle.key)
             while len(_patchers) > MODELS_KEPT:
@@ -52,6 +62,12 @@ class ComfyContext(RunContext):
         room = 0 if self.device.type == "cpu" else _ACTIVATION_BYTES
         mm.load_models_gpu([patcher], memory_required=room)
         return patcher.model
+
+    def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
+        return AVATAR_POOL.use(packet, self.device)
+
+    def release_avatars(self) -> None:
+        AVATAR_POOL.flush()
 
     def check_cancelled(self) -> None:
         mm.throw_exception_if_processing_interrupted()
@@ -116,3 +132,10 @@ def input_stamp(name: str) -> str:
         return "missing"
     files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     return " ".join(f"{p.name} {p.stat().st_mtime_ns} {p.stat().st_size}" for p in files)
+
+
+def _give_back_avatars(pool: AvatarPool, _: comfy.model_patcher.ModelPatcher, unpatch_all: bool) -> None:
+    # False: ComfyUI only hands the weights over to a fresh handle of the same model, as it does at every load.
+    # The pool is an argument because patchers also detach at exit, when this module's globals are gone.
+    if unpatch_all:
+        pool.flush()

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from .interrupt import is_interrupt
 from .report import Report
+
+if TYPE_CHECKING:
+    from .packet import AvatarPacket
+    from .pool import Resident
 
 LAYOUTS = ("rgb", "nv12")
 
@@ -122,6 +127,15 @@ class RunContext:
             self._models[handle.key] = handle.build().to(self.device).eval()
         return self._models[handle.key]
 
+    def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
+        """Return a context manager that gives the packet on this run's device. A server keeps packets warm."""
+        from .pool import open_resident
+
+        return open_resident(packet, self.device)
+
+    def release_avatars(self) -> None:
+        """Let go of warm packets that nobody uses: a mapped file cannot be replaced on Windows."""
+
     def tick(self, done: int, total: int) -> None:
         if self._progress:
             self._progress(done, total)
@@ -149,6 +163,12 @@ class _NestedContext(RunContext):
 
     def load(self, handle: ModelHandle) -> torch.nn.Module:
         return self._outer.load(handle)
+
+    def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
+        return self._outer.use_avatar(packet)
+
+    def release_avatars(self) -> None:
+        self._outer.release_avatars()
 
     def cancelled(self) -> bool:
         return self._outer.cancelled()

@@ -37,6 +37,14 @@ class Resident:
         self.latents = None  # whoever kept the Resident must not keep the memory
 
 
+@contextmanager
+def open_resident(packet: AvatarPacket, device: str | torch.device = "cpu") -> Iterator[Resident]:
+    """Yield the packet on `device` for one run, without a pool: closed when the block ends."""
+    with packet.open() as reader:
+        device = torch.device(device)
+        yield Resident(packet, device, reader, reader.latents.to(device), reader.latents.nbytes)
+
+
 @dataclass(frozen=True)
 class PoolStats:
     """items and bytes now, pinned of these; hits, misses and evictions since the pool was made."""

@@ -123,6 +123,7 @@ def bake(
         ctx.report.fact(
             "avatar", f"{root / avatar_id}, {_about(packet)}, face box {boxes[found.index(True)]}"
         )
+        ctx.release_avatars()
         return draft.finish(packet, preview_jpeg(frames[0]))
 
 

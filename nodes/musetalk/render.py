@@ -43,13 +43,13 @@ class CropStream(FrameStream):
         nets = ctx.load(self.model)
         faceless, broken = FrameList(), FrameList()
         try:
-            with self.avatar.open() as reader:
-                start = 0
+            with ctx.use_avatar(self.avatar) as resident:
+                reader, start = resident.reader, 0
                 for tokens in self.speech.windows(ctx, self.batch):
                     count = tokens.shape[0]
                     index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
                     with ctx.report.timed("neural"):
-                        crops, finite = self._predict(nets, reader, index, tokens)
+                        crops, finite = self._predict(nets, resident.latents, index, tokens)
                     found = reader.found[index]
                     faceless.add(start, ~found)
                     broken.add(start, ~finite & found)
@@ -62,9 +62,9 @@ class CropStream(FrameStream):
                 if frames:
                     ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
 
-    def _predict(self, nets, reader: PacketReader, index: torch.Tensor, tokens: torch.Tensor):
+    def _predict(self, nets, pool: torch.Tensor, index: torch.Tensor, tokens: torch.Tensor):
         count = tokens.shape[0]
-        latents = reader.latents[index].to(tokens.device, tokens.dtype)
+        latents = pool[index.to(pool.device)].to(tokens.device, tokens.dtype)
         if count < self.batch:
             latents = torch.cat([latents, latents[-1:].expand(self.batch - count, -1, -1, -1)])
             tokens = torch.cat([tokens, tokens[-1:].expand(self.batch - count, -1, -1)])
@@ -102,12 +102,12 @@ class CompositeStream(FrameStream):
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
         source = self._crops.chunks(ctx, n)
         try:
-            with self._avatar.open() as reader:
+            with ctx.use_avatar(self._avatar) as resident:
                 for chunk in source:
                     if chunk.placement is None:
                         raise StageError("Composite: a chunk has no placement")
                     with ctx.report.timed("composite"):
-                        frames = self._blend(reader, chunk.frames.cpu().numpy(), chunk.placement)
+                        frames = self._blend(resident.reader, chunk.frames.cpu().numpy(), chunk.placement)
                     yield frames, None
         finally:
             source.close()

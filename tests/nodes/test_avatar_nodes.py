@@ -242,3 +242,37 @@ def test_pixels_outside_the_mask_are_the_avatars_in_every_mode(run_node, model, 
     assert not changed[:45].any()
     assert not changed[:, :20].any()
     assert not changed[:, 76:].any()
+
+
+def test_avatars_stay_warm_until_the_model_is_unloaded(run_node, node_classes, model):
+    import sys
+
+    import comfy.model_management as mm
+
+    package = node_classes["TalkingHeadLoadAvatar"].__module__.removesuffix(".shared_nodes")
+    pool = sys.modules[f"{package}.comfy_nodes"].AVATAR_POOL
+    pool.flush()
+    speech = run_node(
+        "TalkingHeadSpeechFeatures",
+        model=model,
+        audio={"waveform": torch.zeros(1, 1, 1600), "sample_rate": 16000},
+        fps="25",
+    ).result[0]
+    shown = {}
+    for colour in ("red", "blue", "red", "blue"):  # case 31: two avatars in turn do not mix
+        picture = np.zeros((96, 96, 3), np.uint8)
+        picture[..., 0 if colour == "red" else 2] = 200
+        avatar, _ = build(run_node, model, image=image(picture), box="20,10,76,80", name=colour)
+        crops = run_node(
+            "TalkingHeadMuseTalkRender", model=model, avatar=avatar, speech=speech, batch=8
+        ).result[0]
+        frames = run_node("TalkingHeadComposite", crops=crops, avatar=avatar).result[0]
+        out = run_node("TalkingHeadFramesToImages", frames=frames, start=0, count=1).result[0]
+        assert torch.equal(shown.setdefault(colour, out), out)
+    assert not torch.equal(shown["red"], shown["blue"])
+    stats = pool.stats()
+    assert (stats.items, stats.pinned) == (2, 0)
+    assert stats.bytes > 0
+    assert stats.hits >= 2
+    mm.unload_all_models()
+    assert pool.stats().bytes == 0
