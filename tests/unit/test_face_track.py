@@ -357,7 +357,8 @@ def test_a_still_face_with_pixel_noise_does_not_jitter():
     assert np.abs(np.diff(boxes, axis=0)).max() < 0.35
     assert np.ptp(boxes, axis=0).max() < 1.6
     whole = np.array([face_box(p, (0, 0, 1, 1)).box for p in track.points])
-    assert np.abs(np.diff(whole, axis=0)).max() <= 1  # one pixel: where a fraction crosses it
+    # One pixel where a fraction crosses it; the upper edge doubles the nose's, after upstream cut its fraction off.
+    assert (np.abs(np.diff(whole, axis=0)).max(0) <= (1, 2, 1, 1)).all()
 
 
 def test_a_moving_face_moves_as_it_does():
