@@ -31,7 +31,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 def _run_list(args: argparse.Namespace) -> int:
     from ..nodes.core.download import place_of, state_of
-    from ..nodes.core.model_catalog import BUNDLES, size_text
+    from ..nodes.core.model_catalog import BUNDLES, size_text, total_text
     from ..nodes.core.models import packaged_model
 
     root = model_root(args)
@@ -52,7 +52,7 @@ def _run_list(args: argparse.Namespace) -> int:
         return 0
     name_width = max(len(row["file"]) for row in rows)
     for bundle in BUNDLES.values():
-        print(f"{bundle.name}: {bundle.purpose} ({size_text(bundle.size)})")
+        print(f"{bundle.name}: {bundle.purpose} ({total_text(bundle.files)})")
         for row in (row for row in rows if row["bundle"] == bundle.name):
             size = size_text(row["size"])
             print(f"  {row['file']:{name_width}} {size:>12}  {row['state']:10}  {row['path']}")

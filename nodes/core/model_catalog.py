@@ -11,6 +11,7 @@ Where the numbers come from:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _HUB_PAGE = "https://huggingface.co"
@@ -50,12 +51,6 @@ class Bundle:
     name: str
     purpose: str
     files: tuple[ModelFile, ...]
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of all files; None when one is unknown."""
-        sizes = [file.size for file in self.files]
-        return None if None in sizes else sum(sizes)
 
 
 def _musetalk(path: str, **known) -> ModelFile:
@@ -149,7 +144,11 @@ BUNDLES: dict[str, Bundle] = {
     bundle.name: bundle
     for bundle in (
         Bundle("musetalk-1.5", "MuseTalk 1.5: photographs and video", _MUSETALK_15 + _SHARED),
-        Bundle("musetalk-1.0", "MuseTalk 1.0, the first release", _MUSETALK_10 + _SHARED),
+        Bundle(
+            "musetalk-1.0",
+            "MuseTalk 1.0, the first release; its UNet is about 3.4 GB",
+            _MUSETALK_10 + _SHARED,
+        ),
         Bundle("face-light", "find faces, small and quick", _FACE_LIGHT),
         Bundle("dwpose", "find faces exactly as MuseTalk does", (_DWPOSE,)),
         Bundle("face-parsing", "cut masks exactly as MuseTalk does", (_FACE_PARSING,)),
@@ -182,3 +181,10 @@ def size_text(size: int | None) -> str:
         if size >= step:
             return f"{size / step:.3g} {unit}"
     return f"{size} B"
+
+
+def total_text(files: Iterable[ModelFile]) -> str:
+    """Size of all the files; "at least" where one is unknown."""
+    sizes = [file.size for file in files]
+    known = size_text(sum(size for size in sizes if size is not None))
+    return f"at least {known}" if None in sizes else known

@@ -14,6 +14,13 @@ from pathlib import Path, PurePosixPath
 
 from .model_catalog import bundle_of, size_text
 
+_HOMES = ("musetalk", "diffusers/TMElyralab/MuseTalk", "")
+_ALSO = {
+    "faces/dw-ll_ucoco_384.onnx": tuple(f"{home}/dwpose/dw-ll_ucoco_384.onnx".lstrip("/") for home in _HOMES),
+    "faces/79999_iter.pth": tuple(f"{home}/face-parse-bisent/79999_iter.pth".lstrip("/") for home in _HOMES),
+}
+"""Where MuseTalk itself and other packs keep files of ours (spec/musetalk.md 2.8)."""
+
 
 class MissingModel(ValueError):
     """A model file is not there; the message says which, how big, where it was looked for and how to get it."""
@@ -72,8 +79,8 @@ def find_file(names: Iterable[str], roots: Sequence[Path]) -> Path | None:
 
 
 def need_file(names: Sequence[str], roots: Sequence[Path]) -> Path:
-    """As `find_file`; raises MissingModel when there is none."""
-    found = find_file(names, roots)
+    """As `find_file`, also in the places other packs keep the same file; raises MissingModel when there is none."""
+    found = find_file([*names, *(other for name in names for other in _ALSO.get(name, ()))], roots)
     if found is None:
         raise MissingModel(missing_text([names[0]], roots))
     return found

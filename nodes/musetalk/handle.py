@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.model_catalog import BUNDLES, bundle_of, size_text
+from ..core.model_catalog import BUNDLES, bundle_of, total_text
 from ..core.models import MissingModel, missing_text
 from .official import VERSIONS, OfficialFiles, find_official, fine_tunes, look_for, official_config
 
@@ -141,8 +141,7 @@ def describe(roots: tuple[Path, ...] = ()) -> str:
         if state.ready:
             lines.append(f"{state.name}: ready")
             continue
-        known = [found[1].size for name in state.missing if (found := bundle_of(name))]
-        size = size_text(None if None in known or not known else sum(known))
+        size = total_text(found[1] for name in state.missing if (found := bundle_of(name)))
         bundle = state.name if state.name in BUNDLES else "musetalk-1.5"
         lines.append(
             f"{state.name}: missing {', '.join(state.missing)} ({size}); talkinghead models download {bundle}"

@@ -19,6 +19,7 @@ from talkinghead.nodes.core.model_catalog import (
     bundle_of,
     find_bundles,
     size_text,
+    total_text,
 )
 from talkinghead.nodes.core.models import (
     MissingModel,
@@ -89,6 +90,22 @@ def test_need_file_names_file_size_folders_and_command(tmp_path):
         missing_text(["own.bin"], [])
         == "model file missing: own.bin. Looked in no folder. Put it into one of these folders"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("faces/79999_iter.pth", "musetalk/face-parse-bisent/79999_iter.pth"),
+        ("faces/79999_iter.pth", "diffusers/TMElyralab/MuseTalk/face-parse-bisent/79999_iter.pth"),
+        ("faces/dw-ll_ucoco_384.onnx", "musetalk/dwpose/dw-ll_ucoco_384.onnx"),
+        ("faces/dw-ll_ucoco_384.onnx", "dwpose/dw-ll_ucoco_384.onnx"),
+    ],
+)
+def test_need_file_knows_where_other_packs_keep_it(name, place, tmp_path):
+    there = put(tmp_path / place)
+    assert need_file([name], [tmp_path]) == there
+    own = put(tmp_path / name)
+    assert need_file([name], [tmp_path]) == own
 
 
 def test_roots(tmp_path, monkeypatch):
@@ -163,8 +180,8 @@ def test_bundles_by_name():
         ValueError, match="unknown bundle dwpos; there are musetalk-1.5, musetalk-1.0, face-light"
     ):
         find_bundles(["dwpos"])
-    assert BUNDLES["musetalk-1.5"].size == sum(f.size for f in BUNDLES["musetalk-1.5"].files)
-    assert BUNDLES["musetalk-1.0"].size is None
+    assert total_text(BUNDLES["musetalk-1.5"].files) == "3.89 GB"
+    assert total_text(BUNDLES["musetalk-1.0"].files) == "at least 486 MB"
     assert bundle_of("79999_iter.pth")[0].name == "face-parsing"
     assert bundle_of("faces/79999_iter.pth")[1].size == 53_289_463
     assert bundle_of("other.pth") is None
@@ -216,7 +233,7 @@ def run(capsys, *words) -> tuple[int, str, str]:
 def test_download_list_verify(catalogue, server, tmp_path, capsys):
     code, out, err = run(capsys, "list", "--models", tmp_path)
     assert code == 0
-    assert "one: first (size unknown)" in out
+    assert "one: first (at least 1.28 MB)" in out
     assert out.count("missing") == 4
     code, out, err = run(capsys, "download", "one", "two", "--models", tmp_path)
     assert code == 0, err
