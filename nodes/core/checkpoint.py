@@ -99,12 +99,11 @@ def _known_extras() -> contextlib.AbstractContextManager:
     """What training frameworks leave in checkpoints beside tensors, as inert stand-ins."""
     import numpy as np
 
-    safe_globals = getattr(torch.serialization, "safe_globals", None)
-    if safe_globals is None:  # torch < 2.5
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):  # no names of one's own before
         return contextlib.nullcontext()
     core = np._core if hasattr(np, "_core") else np.core
     scalar = core.multiarray.scalar
-    return safe_globals(
+    return torch.serialization.safe_globals(
         [
             (_Inert, "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint"),
             (scalar, "numpy.core.multiarray.scalar"),

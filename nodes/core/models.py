@@ -97,8 +97,15 @@ def missing_text(names: Sequence[str], roots: Sequence[Path]) -> str:
     text = f"model file{'s' * (len(parts) > 1)} missing: {', '.join(parts)}. "
     text += f"Looked in {', '.join(map(str, roots)) or 'no folder'}. "
     if bundles:
-        return text + f"Get it with: talkinghead models download {' '.join(bundles)}"
+        return text + f"Get it with: {download_command(bundles, roots)}"
     return text + "Put it into one of these folders"
+
+
+def download_command(bundles: Iterable[str], roots: Sequence[Path]) -> str:
+    """The command line that puts these bundles where `roots` finds them."""
+    command = f"talkinghead models download {' '.join(bundles)}"
+    # Without --models it would go to the command line's own folder, where a ComfyUI server does not look.
+    return command if not roots or Path(roots[0]) == cli_model_root() else f'{command} --models "{roots[0]}"'
 
 
 def find_light_model(name: str, roots: Sequence[Path]) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.model_catalog import BUNDLES, bundle_of, total_text
-from ..core.models import MissingModel, missing_text
+from ..core.models import MissingModel, download_command, missing_text
 from .official import VERSIONS, OfficialFiles, find_official, fine_tunes, look_for, official_config
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def describe(roots: tuple[Path, ...] = ()) -> str:
         size = total_text(found[1] for name in state.missing if (found := bundle_of(name)))
         bundle = state.name if state.name in BUNDLES else "musetalk-1.5"
         lines.append(
-            f"{state.name}: missing {', '.join(state.missing)} ({size}); talkinghead models download {bundle}"
+            f"{state.name}: missing {', '.join(state.missing)} ({size}); {download_command([bundle], roots)}"
         )
     return "\n".join(lines)
 

@@ -182,7 +182,7 @@ OTHER = {
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git-lfs pointer"),
     "empty": (b"", "is empty"),
     "text": (b"hello there, no weights", "no weights file"),
-    "pickle": (pickle.dumps([1, 2]), "w.pth"),
+    "pickle": (pickle.dumps([1, 2], 2), "w.pth"),
     "foreign zip": (b"PK\x03\x04" + bytes(100), "cannot be read as weights"),
 }
 

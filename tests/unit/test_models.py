@@ -24,6 +24,7 @@ from talkinghead.nodes.core.model_catalog import (
 from talkinghead.nodes.core.models import (
     MissingModel,
     cli_model_root,
+    download_command,
     find_file,
     find_light_model,
     missing_text,
@@ -106,6 +107,17 @@ def test_need_file_knows_where_other_packs_keep_it(name, place, tmp_path):
     assert need_file([name], [tmp_path]) == there
     own = put(tmp_path / name)
     assert need_file([name], [tmp_path]) == own
+
+
+def test_the_command_puts_files_where_the_reader_looks(tmp_path, monkeypatch):
+    monkeypatch.setenv("TALKINGHEAD_MODELS", str(tmp_path / "own"))
+    plain = "talkinghead models download a b"
+    assert download_command(["a", "b"], [tmp_path / "own", tmp_path]) == plain
+    assert download_command(["a", "b"], []) == plain
+    assert (
+        download_command(["a", "b"], [tmp_path / "my models"])
+        == f'{plain} --models "{tmp_path / "my models"}"'
+    )
 
 
 def test_roots(tmp_path, monkeypatch):
