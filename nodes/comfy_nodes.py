@@ -91,8 +91,8 @@ def search_roots() -> list[Path]:
     """Return the roots for `core.models.find_file`: the pack's own, ComfyUI's models folder, those of extra paths."""
     models = Path(folder_paths.models_dir)
     own = [folder.parent for kind in ("musetalk", "faces") for folder in model_folders(kind)]
-    around = [Path(folder).parent for folder in folder_paths.get_folder_paths("vae")]
-    return list(dict.fromkeys([models / "talkinghead", *own, models, *around]))
+    vae = [Path(folder) for folder in folder_paths.get_folder_paths("vae")]
+    return list(dict.fromkeys([models / "talkinghead", *own, models, *(v.parent for v in vae), *vae]))
 
 
 def input_names(suffixes: tuple[str, ...]) -> list[str]:

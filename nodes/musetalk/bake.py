@@ -109,22 +109,23 @@ def bake(
         masks = _masks(ctx, options, frames, crops, faces)
         draft.tensors("geometry.safetensors", _geometry(boxes, crops, found, masks, faces.points))
         _warn_if_soft(ctx, model, boxes)
-        packet = AvatarInfo(
+        cycle = choose_cycle(cycle, frames.__getitem__, info.n_frames, np.array(boxes))
+        preview = preview_jpeg(frames[0])
+        del frames  # Windows does not rename a folder whose files are mapped
+        made = AvatarInfo(
             id=avatar_id,
             engine="musetalk",
             size=(info.width, info.height),
             fps=info.fps,
             n_frames=info.n_frames,
-            cycle=choose_cycle(cycle, lambda i: frames[i], info.n_frames, np.array(boxes)),
+            cycle=cycle,
             model={"name": model.checkpoint, "sha256": model.identity, "config": _plain(model.config)},
             source=dict(source or {"name": "frames", "sha256": digest}),
             options=options.to_dict(),
         )
-        ctx.report.fact(
-            "avatar", f"{root / avatar_id}, {_about(packet)}, face box {boxes[found.index(True)]}"
-        )
+        ctx.report.fact("avatar", f"{root / avatar_id}, {_about(made)}, face box {boxes[found.index(True)]}")
         ctx.release_avatars()
-        return draft.finish(packet, preview_jpeg(frames[0]))
+        return draft.finish(made, preview)
 
 
 def _fill_frames(ctx: RunContext, stream: FrameStream, frames: np.ndarray, draft: PacketDraft) -> str:

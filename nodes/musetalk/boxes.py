@@ -30,7 +30,9 @@ class FaceBox:
     from_detector: bool
 
 
-def face_box(points: np.ndarray, detector_box: Sequence[int] | None, bbox_shift: int = 0) -> FaceBox | None:
+def face_box(
+    points: np.ndarray, detector_box: Sequence[int] | None, bbox_shift: int = 0, whole_pixels: bool = True
+) -> FaceBox | None:
     """Return the box of one frame, or None where the detector finds no face (the landmarks are then ignored).
 
     Args:
@@ -38,15 +40,18 @@ def face_box(points: np.ndarray, detector_box: Sequence[int] | None, bbox_shift:
         detector_box: the best detection, clipped at 0 and cut to whole pixels, or None.
         bbox_shift: pixels the nose point is moved down before the extremes are taken, v1.0's dial for how far
             the mouth opens. v1.5 keeps it 0.
+        whole_pixels: upstream cuts every point first and doubles the cut nose, so its upper edge jumps by 2 pixels
+            on a still, noisy face. False rounds the finished box instead.
 
     The box may leave the frame on the right and below. ValueError if `points` has another shape.
     """
     if detector_box is None:
         return None
-    marks = _whole_pixels(points)
+    marks = _whole_pixels(points) if whole_pixels else np.array(points, np.float64)
     marks[_NOSE, 1] += bbox_shift  # in place: the extremes below see the moved point
     (x1, _), (x2, y2) = marks.min(0).tolist(), marks.max(0).tolist()
-    y1 = max(0, 2 * int(marks[_NOSE, 1]) - y2)
+    y1 = max(0, 2 * marks[_NOSE, 1].item() - y2)
+    x1, y1, x2, y2 = (round(v) for v in (x1, y1, x2, y2))
     if y2 - y1 <= 0 or x2 - x1 <= 0 or x1 < 0:
         return FaceBox(tuple(int(v) for v in detector_box), True)
     return FaceBox((x1, y1, x2, y2), False)

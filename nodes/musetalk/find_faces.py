@@ -17,16 +17,21 @@ from .options import AvatarOptions
 
 DETECTORS = ("light", "exact")
 """light: BlazeFace and FaceMesh, a few MB, any CPU. exact: DWPose and BiSeNet, the networks upstream uses."""
-STRIDE = 4
+_KEY_FRAMES = {"stride": 4, "proxy_side": 480, "smooth": True}
+_EVERY_FRAME = {"stride": 1, "proxy_side": 0, "smooth": False}
 DWPOSE, FACE_PARSING = "faces/dw-ll_ucoco_384.onnx", "faces/79999_iter.pth"
 
 
 @dataclass(frozen=True, eq=False)
 class FaceTools:
-    """A detector, and for parser masks what labels a crop square (None: the detector's mesh does)."""
+    """A detector, and for parser masks what labels a crop square (None: the detector's mesh does).
+
+    is_exact: upstream's numbers are wanted: every frame at its full size, nothing smoothed, whole pixels.
+    """
 
     detector: FaceDetector
     labels: Callable[[np.ndarray], np.ndarray] | None = None
+    is_exact: bool = False
 
 
 def open_face_tools(kind: str, roots: Sequence[Path], with_labels: bool = True) -> FaceTools:
@@ -60,27 +65,35 @@ def finder(ctx: RunContext, tools: FaceTools, choice: FaceChoice, options: Avata
     def find(frames: np.ndarray) -> Faces:
         with ctx.report.timed("face detection"):
             track = track_face(
-                len(frames), lambda i: frames[i], tools.detector, choice, STRIDE, check=ctx.check_cancelled
+                len(frames),
+                lambda i: frames[i],
+                tools.detector,
+                choice,
+                check=ctx.check_cancelled,
+                **(_EVERY_FRAME if tools.is_exact else _KEY_FRAMES),
             )
         if not track.found.any():
             raise ValueError(
                 f"no face was found in {len(frames)} frame{'s' * (len(frames) > 1)}; give a picture with a visible "
                 "face, or its box as x1,y1,x2,y2"
             )
-        boxes = boxes_of(track, frames.shape[1], options)
+        boxes = boxes_of(track, frames.shape[1], options, tools.is_exact)
         return Faces(boxes, track.points, track.mesh, tools.labels, track.notes)
 
     return find
 
 
-def boxes_of(track: FaceTrack, height: int, options: AvatarOptions) -> list[Box | None]:
-    """Return the network's box of every frame of `track`: upstream's rule, its margin below the chin."""
+def boxes_of(track: FaceTrack, height: int, options: AvatarOptions, exact: bool = False) -> list[Box | None]:
+    """Return the network's box of every frame of `track`: upstream's rule, its margin below the chin.
+
+    `exact` also cuts every point to whole pixels as upstream does.
+    """
     out: list[Box | None] = []
     for found, points, detected in zip(track.found, track.points, track.boxes, strict=True):
         box = None
         if found:
             fallback = tuple(max(0, int(v)) for v in detected)
-            box = face_box(points, fallback, options.bbox_shift).box
+            box = face_box(points, fallback, options.bbox_shift, exact).box
             box = add_margin(box, height, options.extra_margin)
         out.append(box)
     return out

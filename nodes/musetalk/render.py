@@ -10,6 +10,7 @@ import torch
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket, PacketReader
+from ..core.packet_import import OFFICIAL_VAE
 from ..core.report import FrameList
 from .handle import MuseTalkModel
 from .model import to_rgb_uint8
@@ -136,6 +137,8 @@ def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
             f"avatar {avatar.info.id!r} is for the {avatar.info.engine} engine, this is MuseTalk"
         )
     made_by = avatar.info.model.get("sha256")
+    if made_by == OFFICIAL_VAE["sha256"] and model.version != "embedded":
+        return  # imported where no official weights were found to bind it to
     if made_by != model.identity:
         raise ValueError(
             f"avatar {avatar.info.id!r} was built with weights {str(made_by)[:12]}, the model has "

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from harness.outcome import decode, files_of, run_well
 from support import ROOT
-from test_server import decode, files_of, run_well
 
 pytestmark = pytest.mark.comfy
 

@@ -277,3 +277,34 @@ def test_paths_in_any_script(make, picture, tmp_path):
 
 def test_parse_box_gives_what_plans_take():
     assert BuildPlan(boxes=(parse_box("1,2,30,40"),)).boxes == ((1, 2, 30, 40),)
+
+
+def test_the_exact_path_looks_at_every_frame_the_light_one_at_keys(tiny_model, tmp_path):
+    from talkinghead.nodes.core.faces import FaceChoice
+    from talkinghead.nodes.musetalk.find_faces import finder
+
+    # a shade across the face: the likeness of a flat area says nothing, and every frame would be looked at
+    shade = np.linspace(-50, 0, 160)[None, :, None].round().astype(int)
+    picture = (marked(160, 140, BOX).astype(int) + shade).clip(0, 255).astype(np.uint8)
+    frames = np.stack([picture] * 17)
+    for is_exact, looked in ((True, 17), (False, 5)):
+        detector = MarkDetector()
+        tools = FaceTools(detector, is_exact=is_exact)
+        found = finder(RunContext(), tools, FaceChoice(), NO_MARGIN)(frames)
+        assert found.boxes == [BOX] * 17
+        assert detector.calls == looked
+
+
+def test_light_boxes_are_rounded_once():
+    from talkinghead.nodes.musetalk.boxes import face_box
+
+    points = np.full((68, 2), 50.0)
+    points[0], points[16], points[8] = (20.4, 50), (80.6, 50), (50, 90.2)
+    for nose in (49.9, 50.1):  # a nose that trembles over a whole pixel
+        points[29, 1] = nose
+        assert face_box(points, (0, 0, 1, 1), whole_pixels=False).box == (20, 10, 81, 90)
+    boxes = []
+    for nose in (49.9, 50.1):
+        points[29, 1] = nose
+        boxes.append(face_box(points, (0, 0, 1, 1)).box)
+    assert boxes == [(20, 8, 80, 90), (20, 10, 80, 90)]  # upstream's
