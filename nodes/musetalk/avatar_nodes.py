@@ -65,10 +65,10 @@ def detector_input(optional: bool = False) -> io.Combo.Input:
     )
 
 
-def file_input(tooltip: str, folders_only: bool = False) -> io.Combo.Input:
-    upload = None if folders_only else io.UploadType.video
-    suffixes = () if folders_only else SOURCE_SUFFIXES
-    return io.Combo.Input("file", options=input_names(suffixes), upload=upload, tooltip=tooltip)
+def file_input(tooltip: str) -> io.Combo.Input:
+    return io.Combo.Input(
+        "file", options=input_names(SOURCE_SUFFIXES), upload=io.UploadType.video, tooltip=tooltip
+    )
 
 
 class AvatarOptionsNode(io.ComfyNode):
@@ -267,7 +267,11 @@ class BuildFleet(io.ComfyNode):
             ),
             inputs=[
                 model_input(),
-                file_input("Folder below ComfyUI's input folder: one picture or clip for each presenter.", True),
+                io.Combo.Input(
+                    "folder",
+                    options=input_names(()),
+                    tooltip="Folder below ComfyUI's input folder: one picture or clip for each presenter.",
+                ),
                 io.String.Input(
                     "specific", default="", tooltip="Only these names, with commas between; empty: all of them."
                 ),
@@ -292,19 +296,19 @@ class BuildFleet(io.ComfyNode):
         )  # fmt: skip
 
     @classmethod
-    def validate_inputs(cls, file: str, fps: str) -> bool | str:
-        return widget_problem(file=file, fps=fps)
+    def validate_inputs(cls, folder: str, fps: str) -> bool | str:
+        return widget_problem(file=folder, fps=fps)
 
     @classmethod
-    def fingerprint_inputs(cls, file: str, **_) -> str:
-        return input_stamp(file)
+    def fingerprint_inputs(cls, folder: str, **_) -> str:
+        return input_stamp(folder)
 
     @classmethod
     def execute(
-        cls, model, file, specific, fps, max_frames, cycle, detector, rebuild, options=None
+        cls, model, folder, specific, fps, max_frames, cycle, detector, rebuild, options=None
     ) -> io.NodeOutput:
         names = [n.strip() for n in specific.split(",") if n.strip()]
-        sources = fleet_sources(input_path(file), names)
+        sources = fleet_sources(input_path(folder), names)
         plan, tools = (
             build_plan(fps, max_frames, cycle, options=options),
             open_face_tools(detector, search_roots()),

@@ -159,10 +159,12 @@ def test_fleet_node_reports_every_item(run_node, model, inputs):
     for name in ("a", "b"):
         write(inputs / "people" / f"{name}.png", portrait(200, 200, face_width=70)[0])
     (inputs / "people" / "c.png").write_bytes(b"nothing")
-    report, ready, failed = run_node("TalkingHeadBuildFleet", model=model, file="people").result
+    report, ready, failed = run_node("TalkingHeadBuildFleet", model=model, folder="people").result
     assert (ready, failed) == (2, 1)
     assert report.startswith("2 of 3 ready (0 kept), 1 failed\na: built")
-    report, ready, failed = run_node("TalkingHeadBuildFleet", model=model, file="people", specific="a").result
+    report, ready, failed = run_node(
+        "TalkingHeadBuildFleet", model=model, folder="people", specific="a"
+    ).result
     assert report.startswith("1 of 1 ready (1 kept), 0 failed\n")
 
 
@@ -172,7 +174,7 @@ def test_a_stop_ends_the_fleet(run_node, model, inputs):
     write(inputs / "people" / "a.png", portrait(200, 200, face_width=70)[0])
     mm.interrupt_current_processing()
     with pytest.raises(mm.InterruptProcessingException):
-        run_node("TalkingHeadBuildFleet", model=model, file="people", rebuild=True)
+        run_node("TalkingHeadBuildFleet", model=model, folder="people", rebuild=True)
     mm.interrupt_current_processing(False)
 
 
