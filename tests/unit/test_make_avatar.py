@@ -308,3 +308,65 @@ def test_light_boxes_are_rounded_once():
         points[29, 1] = nose
         boxes.append(face_box(points, (0, 0, 1, 1)).box)
     assert boxes == [(20, 8, 80, 90), (20, 10, 80, 90)]  # upstream's
+
+
+def spoken(model, avatar, audio, fps=Fraction(25), **how):
+    """Return the frames of a whole render, uint8 (n, H, W, 3), and the context."""
+    ctx = RunContext()
+    stream = CompositeStream(CropStream(model, avatar, Speech(model, audio, fps)), avatar, **how)
+    return np.concatenate([c.frames.numpy() for c in stream.chunks(ctx, 8)]), ctx
+
+
+def test_five_faceless_of_sixty_do_not_stop_the_render(tiny_model, tools, tmp_path, tone):
+    # Case 3: the last five frames.
+    frames = [marked(96, 80, *([(20, 10, 70, 70)] if i < 55 else []), level=60 + i) for i in range(60)]
+    stream = TensorStream(torch.from_numpy(np.stack(frames)), Fraction(25))
+    source = SimpleNamespace(
+        stream=stream, fps=Fraction(25), size=(96, 80), name="clip", sha256="3", has_alpha=False, notes=()
+    )
+    plan = BuildPlan(options=NO_MARGIN, cycle="loop")
+    avatar, _ = make_avatar(RunContext(), tiny_model, source, plan, tools, tmp_path / "avatars")
+    out, ctx = spoken(tiny_model, avatar, tone(2.4))
+    assert len(out) == 60
+    assert all(np.array_equal(a, b) == (i >= 55) for i, (a, b) in enumerate(zip(out, frames, strict=True)))
+    assert "frames 55-59: no face in the avatar" in ctx.report.text()
+
+
+def test_only_the_chosen_of_two_people_speaks(make, picture, tiny_model, tone):
+    # Case 5.
+    from talkinghead.nodes.core.faces import parse_choice
+
+    path = picture("two.png", (10, 30, 60, 90), (80, 20, 150, 100))
+    own = marked(160, 140, (10, 30, 60, 90), (80, 20, 150, 100))
+    for choice, box in (("0", (10, 30, 60, 90)), ("1", (80, 20, 150, 100))):
+        out, _ = spoken(tiny_model, make(path, face=parse_choice(choice))[0], tone(0.2))
+        changed = (out != own).any((0, 3))
+        x1, y1, x2, y2 = box
+        assert changed[y1:y2, x1:x2].any()
+        changed[y1:y2, x1:x2] = False
+        assert not changed.any()
+
+
+def test_a_thirty_fps_loop_under_25_fps_speech_keeps_its_pace(make, tiny_model, tmp_path, tone):
+    # Case 15: frames are chosen by time.
+    from media import Clip, read_number
+
+    clip = Clip(width=160, height=128, fps=Fraction(30), n_frames=30).write(tmp_path / "loop.mp4")
+    avatar, _, _ = make(clip, boxes=((40, 50, 120, 120),), cycle="loop")
+    assert (avatar.info.fps, avatar.info.n_frames) == (30, 30)
+    out, _ = spoken(tiny_model, avatar, tone(4.0))
+    assert len(out) == 100
+    assert [read_number(f) for f in out] == [i * 30 // 25 % 30 for i in range(100)]
+
+
+def test_a_variable_rate_clip_is_baked_by_its_timestamps(make, tmp_path):
+    # Case 16: steps of 0.1 s and 1/30 s.
+    from media import Clip, read_number
+
+    clip = Clip(width=160, height=128, n_frames=12, steps=(3, 1))
+    path = clip.write(tmp_path / "vfr.mp4")
+    avatar, _, ctx = make(path, boxes=((40, 50, 120, 120),), fps=Fraction(25), cycle="loop")
+    with avatar.open() as reader:
+        shown = [read_number(reader.frame(i).numpy()) for i in range(avatar.info.n_frames)]
+    assert shown == [clip.shown_at(Fraction(i, 25)) for i in range(len(shown))]
+    assert "variable frame rate" in ctx.report.text()
