@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +23,10 @@ _ALSO = {
 """Where MuseTalk itself and other packs keep files of ours (spec/musetalk.md 2.8)."""
 
 
+PACK = Path(__file__).parents[2]
+"""Root of the pack as it was imported; a link in custom_nodes is not followed."""
+
+
 class MissingModel(ValueError):
     """A model file is not there; the message says which, how big, where it was looked for and how to get it."""
 
@@ -29,8 +34,8 @@ class MissingModel(ValueError):
 def cli_model_root(given: str | None = None) -> Path:
     """Return the models folder of the command line.
 
-    `given` (--models), else $TALKINGHEAD_MODELS, else $COMFYUI_DIR/models/talkinghead, else
-    ~/.cache/talkinghead.
+    `given` (--models), else $TALKINGHEAD_MODELS, else $COMFYUI_DIR/models/talkinghead, else that of the ComfyUI
+    whose custom_nodes folder this pack lies in, else ~/.cache/talkinghead.
     """
     if given:
         return Path(given).expanduser()
@@ -38,7 +43,14 @@ def cli_model_root(given: str | None = None) -> Path:
         return Path(own).expanduser()
     if comfy := os.environ.get("COMFYUI_DIR"):
         return Path(comfy).expanduser() / "models" / "talkinghead"
+    if is_custom_node():
+        return PACK.parent.parent / "models" / "talkinghead"
     return Path.home() / ".cache" / "talkinghead"
+
+
+def is_custom_node() -> bool:
+    """Return whether this pack lies in the custom_nodes folder of a ComfyUI."""
+    return PACK.parent.name == "custom_nodes" and (PACK.parent.parent / "models").is_dir()
 
 
 def search_roots(*own: Path) -> list[Path]:
@@ -103,7 +115,9 @@ def missing_text(names: Sequence[str], roots: Sequence[Path]) -> str:
 
 def download_command(bundles: Iterable[str], roots: Sequence[Path]) -> str:
     """The command line that puts these bundles where `roots` finds them."""
-    command = f"talkinghead models download {' '.join(bundles)}"
+    # A custom node has no command on the path; its folder is a package to the Python that runs ComfyUI.
+    program = f'cd "{PACK.parent}" && "{sys.executable}" -m {PACK.name}' if is_custom_node() else "talkinghead"
+    command = f"{program} models download {' '.join(bundles)}"
     # Without --models it would go to the command line's own folder, where a ComfyUI server does not look.
     return command if not roots or Path(roots[0]) == cli_model_root() else f'{command} --models "{roots[0]}"'
 

@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_not_there_is_refused_with_the_way_to_get_it(client
     for name in ("musetalk-1.5", "musetalk-1.5 (not installed)"):
         run = client.run(graph("musetalk_portrait", n1__checkpoint=name, n2__image="face.png"))
         assert run.status == "rejected"
-        assert "talkinghead models download musetalk-1.5" in json.dumps(run.node_errors)
+        assert "-m ComfyUI-TalkingHead models download musetalk-1.5" in json.dumps(run.node_errors)
 
 
 @pytest.mark.parametrize("name", ["../../secret.mp4", "/etc/hostname"])

@@ -211,12 +211,12 @@ def test_the_loader_says_what_is_missing_and_how_to_get_it(run_node, node_classe
     cls = node_classes["TalkingHeadMuseTalkLoader"]
     options, tooltip = cls.define_schema().inputs[0].options, cls.define_schema().inputs[0].tooltip
     assert options == ["embedded", "musetalk-1.5 (not installed)", "musetalk-1.0 (not installed)"]
-    assert "talkinghead models download musetalk-1.5" in tooltip
+    assert "-m ComfyUI-TalkingHead models download musetalk-1.5" in tooltip
     assert cls.validate_inputs(checkpoint="embedded") is True
     for name in ("musetalk-1.5", "musetalk-1.5 (not installed)"):
         message = cls.validate_inputs(checkpoint=name)
         assert "musetalk/musetalkV15/unet.pth (3.4 GB)" in message
-        assert "talkinghead models download musetalk-1.5" in message
+        assert "-m ComfyUI-TalkingHead models download musetalk-1.5" in message
     assert "checkpoint 'x' is unknown; there are embedded, musetalk-1.5" in cls.validate_inputs(
         checkpoint="x"
     )

@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import re
+import sys
 
 import pytest
 from hub_server import COMMIT, HubServer, Served
 
 from talkinghead import cli
-from talkinghead.nodes.core import download_sources, model_catalog
+from talkinghead.nodes.core import download_sources, model_catalog, models
 from talkinghead.nodes.core.model_catalog import (
     BUNDLES,
     Bundle,
@@ -377,3 +378,19 @@ def test_the_shipped_catalogue_is_listed(tmp_path, capsys, monkeypatch):
         str(tmp_path / "faces"),
     ):
         assert text in out
+
+
+def test_a_custom_node_uses_the_models_of_its_comfyui(tmp_path, monkeypatch):
+    for name in ("TALKINGHEAD_MODELS", "COMFYUI_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    pack = tmp_path / "ComfyUI" / "custom_nodes" / "ComfyUI-TalkingHead"
+    monkeypatch.setattr(models, "PACK", pack)
+    assert not models.is_custom_node()  # custom_nodes of something else
+    (tmp_path / "ComfyUI" / "models").mkdir(parents=True)
+    root = tmp_path / "ComfyUI" / "models" / "talkinghead"
+    assert cli_model_root() == root
+    command = models.download_command(["dwpose"], [root])
+    assert (
+        command == f'cd "{pack.parent}" && "{sys.executable}" -m ComfyUI-TalkingHead models download dwpose'
+    )
+    assert cli_model_root(str(tmp_path)) == tmp_path
