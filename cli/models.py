@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from .common import model_root, print_facts
+from .options import search_roots
 
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
@@ -32,14 +33,16 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 def _run_list(args: argparse.Namespace) -> int:
     from ..nodes.core.download import place_of, state_of
     from ..nodes.core.model_catalog import BUNDLES, size_text, total_text
-    from ..nodes.core.models import packaged_model
+    from ..nodes.core.models import find_file, packaged_model
 
     root = model_root(args)
     rows = []
     for bundle in BUNDLES.values():
         for file in bundle.files:
             state, path = state_of(file, root), place_of(file, root)
-            if state == "missing" and (packaged := packaged_model(file.name)):
+            if state == "missing" and (elsewhere := find_file([file.destination], search_roots(args))):
+                state, path = "found", elsewhere
+            elif state == "missing" and (packaged := packaged_model(file.name)):
                 state, path = "in package", packaged
             rows.append(
                 {

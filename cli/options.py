@@ -37,8 +37,12 @@ def build_options() -> argparse.ArgumentParser:
         "--background", help="colour under transparent parts: name, #rrggbb or r,g,b (default: black)"
     )
     p.add_argument("--preset", help="1.5 or 1.0: crop and mask as MuseTalk's own scripts")
-    p.add_argument("--mask", help="mouth, lower face, jaw, raw or neck (default: mouth)")
-    p.add_argument("--margin", type=int, help="pixels added below a found chin (default: 10)")
+    p.add_argument(
+        "--mask", help="mouth, lower face, jaw, raw or neck (default: mouth; embedded model: lower face)"
+    )
+    p.add_argument(
+        "--margin", type=int, help="pixels added below a found chin (default: 10; musetalk-1.0: 0)"
+    )
     p.add_argument("--bbox-shift", type=int, help="pixels the nose point is moved down (default: 0)")
     p.add_argument("--cheeks", metavar="L,R", help="half widths of mask jaw in 512ths (default: 90,90)")
     p.add_argument("--expand", type=float, help="side of the crop over the box's longer side (default: 1.5)")

@@ -32,7 +32,9 @@ def add_actions(actions, common: argparse.ArgumentParser) -> None:
     legacy.add_argument("folder", type=Path)
     legacy.add_argument("--id", required=True, help="name of the avatar")
     legacy.add_argument("--frames", type=Path, help="picture, clip or folder, where the packet has no frames")
-    legacy.add_argument("--fps", default="25", help="rate of the avatar (default: 25)")
+    legacy.add_argument(
+        "--fps", help="rate of the avatar (default: what the folder or --frames says, else 25)"
+    )
     legacy.set_defaults(run=_run_import)
 
 
@@ -138,8 +140,9 @@ def _run_import(args: argparse.Namespace) -> int:
     from ..nodes.musetalk.take_over import take_over
 
     check_new_id(args.id)
+    fps = parse_fps(args.fps) if args.fps else None
     packet, notes = take_over(
-        args.folder, avatar_roots(args)[0], args.id, args.frames, parse_fps(args.fps), search_roots(args)
+        args.folder, avatar_roots(args)[0], args.id, args.frames, fps, search_roots(args)
     )
     facts = {**packet_facts(packet), "report": {"warnings": list(notes)}}
     print_facts(args, facts)

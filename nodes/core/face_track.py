@@ -196,21 +196,22 @@ class _Follower:
         values = _without_lost(values, found).astype(np.float32)
         mesh = values[:, 4 + 2 * N_POINTS :].reshape(n_frames, N_MESH, 2) if has_mesh else None
         points = values[:, 4 : 4 + 2 * N_POINTS].reshape(n_frames, N_POINTS, 2)
-        return FaceTrack(found, values[:, :4], points, mesh, held, self._notes(found, held, cuts))
+        return FaceTrack(found, values[:, :4], points, mesh, held, self._notes(held, cuts))
 
-    def _notes(self, found: np.ndarray, held: np.ndarray, cuts: list[int]) -> tuple[str, ...]:
-        notes, n = [], len(found)
+    def _notes(self, held: np.ndarray, cuts: list[int]) -> tuple[str, ...]:
+        notes = []
         if self._most > 1:
             x, y = self._knots[min(self._knots)].centre
             notes.append(f"{self._most} faces in the picture; the one at {x:.0f},{y:.0f} is followed")
-        for flags, text in ((~found, "no face"), (held, "face not detected, place interpolated,")):
-            if flags.any():
-                frames = FrameList()
-                frames.add(0, flags)
-                notes.append(f"{text} in frames {frames} ({int(flags.sum())} of {n})")
+        if held.any():
+            frames = FrameList()
+            frames.add(0, held)
+            notes.append(
+                f"face not detected, place interpolated, in frames {frames} ({held.sum()} of {len(held)})"
+            )
         if cuts:
             frames = FrameList()
-            frames.add(0, np.isin(np.arange(n), cuts))
+            frames.add(0, np.isin(np.arange(len(held)), cuts))
             notes.append(f"the face jumps at frames {frames}: taken for the same person after a cut")
         return tuple(notes)
 

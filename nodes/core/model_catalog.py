@@ -184,7 +184,7 @@ def size_text(size: int | None) -> str:
 
 
 def total_text(files: Iterable[ModelFile]) -> str:
-    """Size of all the files; "at least" where one is unknown."""
+    """Size of all the files; "at least" where one is unknown, "size unknown" where all are."""
     sizes = [file.size for file in files]
-    known = size_text(sum(size for size in sizes if size is not None))
-    return f"at least {known}" if None in sizes else known
+    known = sum(size for size in sizes if size is not None)
+    return f"at least {size_text(known)}" if None in sizes and known else size_text(known or None)

@@ -98,13 +98,16 @@ def need_file(names: Sequence[str], roots: Sequence[Path]) -> Path:
     return found
 
 
-def missing_text(names: Sequence[str], roots: Sequence[Path]) -> str:
-    """Say which files are missing, how big they are, where they were looked for and how to get them."""
-    parts, bundles = [], []
+def missing_text(names: Sequence[str], roots: Sequence[Path], bundle: str | None = None) -> str:
+    """Say which files are missing, how big they are, where they were looked for and how to get them.
+
+    `bundle`: the one to fetch them with; by default the first that has each file.
+    """
+    parts, bundles = [], [bundle] if bundle else []
     for name in names:
         known = bundle_of(name)
         parts.append(f"{name} ({size_text(known[1].size)})" if known else name)
-        if known and known[0].name not in bundles:
+        if known and not bundle and known[0].name not in bundles:
             bundles.append(known[0].name)
     text = f"model file{'s' * (len(parts) > 1)} missing: {', '.join(parts)}. "
     text += f"Looked in {', '.join(map(str, roots)) or 'no folder'}. "
@@ -116,7 +119,9 @@ def missing_text(names: Sequence[str], roots: Sequence[Path]) -> str:
 def download_command(bundles: Iterable[str], roots: Sequence[Path]) -> str:
     """The command line that puts these bundles where `roots` finds them."""
     # A custom node has no command on the path; its folder is a package to the Python that runs ComfyUI.
-    program = f'cd "{PACK.parent}" && "{sys.executable}" -m {PACK.name}' if is_custom_node() else "talkinghead"
+    program = (
+        f'cd "{PACK.parent}" && "{sys.executable}" -m {PACK.name}' if is_custom_node() else "talkinghead"
+    )
     command = f"{program} models download {' '.join(bundles)}"
     # Without --models it would go to the command line's own folder, where a ComfyUI server does not look.
     return command if not roots or Path(roots[0]) == cli_model_root() else f'{command} --models "{roots[0]}"'

@@ -22,7 +22,7 @@ from ..core.faces import parse_choice
 from ..core.images import mask_box, parse_box
 from ..core.packet import AvatarPacket, PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
-from .find_faces import DETECTORS, open_face_tools
+from .find_faces import DETECTORS, FaceTools, open_face_tools
 from .fleet import build_fleet, fleet_sources
 from .make_avatar import DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
 from .options import MASKS, MISSING, AvatarOptions
@@ -41,7 +41,7 @@ _BOX = (
 )
 _FACE = "Which face, if there are several: largest, a number from the left (0, 1, ...), or x,y: the one nearest there."
 _DETECTOR = (
-    "light: BlazeFace and FaceMesh, 3 MB, quick on any CPU. exact: DWPose and BiSeNet as MuseTalk itself uses them "
+    "light: BlazeFace and FaceMesh, 4 MB, quick on any CPU. exact: DWPose and BiSeNet as MuseTalk itself uses them "
     "(190 MB to download, onnxruntime)."
 )
 _OPTIONS = "From Avatar Options; without it the defaults of the model."
@@ -309,10 +309,8 @@ class BuildFleet(io.ComfyNode):
     ) -> io.NodeOutput:
         names = [n.strip() for n in specific.split(",") if n.strip()]
         sources = fleet_sources(input_path(folder), names)
-        plan, tools = (
-            build_plan(fps, max_frames, cycle, options=options),
-            open_face_tools(detector, search_roots()),
-        )
+        plan = build_plan(fps, max_frames, cycle, options=options)
+        tools = _tools(detector, plan, model)
         report = build_fleet(
             ComfyContext(), model, sources, plan, tools, model_folders("avatars")[0], rebuild
         )
@@ -337,12 +335,16 @@ def build_plan(
 def _make(ctx: ComfyContext, model, source, plan: BuildPlan, detector: str, name: str) -> io.NodeOutput:
     tools = None
     if plan.boxes is None:
-        options = plan.options or AvatarOptions.default_for(model.version)
-        tools = open_face_tools(detector, search_roots(), options.needs_parsing)
+        tools = _tools(detector, plan, model)
     packet, _ = make_avatar(
         ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None
     )
     return _remember(name, packet, ctx)
+
+
+def _tools(detector: str, plan: BuildPlan, model) -> FaceTools:
+    options = plan.options or AvatarOptions.default_for(model.version)
+    return open_face_tools(detector, search_roots(), options.needs_parsing)
 
 
 _made: dict[str, str] = {}

@@ -51,9 +51,8 @@ def open_face_tools(kind: str, roots: Sequence[Path], with_labels: bool = True) 
     from .exact_faces import BisenetParser, DwposeDetector
 
     detector = DwposeDetector(need_file([DWPOSE], roots), light)
-    return FaceTools(
-        detector, BisenetParser(need_file([FACE_PARSING], roots)).labels if with_labels else None
-    )
+    labels = BisenetParser(need_file([FACE_PARSING], roots)).labels if with_labels else None
+    return FaceTools(detector, labels, is_exact=True)
 
 
 def finder(ctx: RunContext, tools: FaceTools, choice: FaceChoice, options: AvatarOptions) -> FindFaces:

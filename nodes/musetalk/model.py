@@ -37,6 +37,8 @@ class MuseTalkNets(nn.Module):
         self.whisper = WhisperEncoder(config.whisper)
         self.unet = UNet2DCondition(config.unet)
         self.vae = AutoencoderKL(config.vae)
+        positions = positional_encoding(config.n_tokens, config.whisper.d_model)
+        self.register_buffer("positions", positions, persistent=False)
 
     @property
     def weights_dtype(self) -> torch.dtype:
@@ -101,9 +103,7 @@ class MuseTalkNets(nn.Module):
                 f"the features were made for another model"
             )
         tokens = tokens.to(self.weights_device, self.weights_dtype)
-        tokens = tokens + positional_encoding(
-            cfg.n_tokens, cfg.whisper.d_model, self.weights_device, self.weights_dtype
-        )
+        tokens = tokens + self.positions.to(self.weights_dtype)
         generated = self.unet(latents.to(self.weights_device, self.weights_dtype), tokens)
         return self.vae.decode(generated / cfg.vae.scaling_factor)
 

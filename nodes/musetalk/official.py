@@ -67,7 +67,7 @@ def find_official(checkpoint: str, roots: tuple[Path, ...]) -> OfficialFiles:
     """
     parts, missing = look_for(checkpoint, roots)
     if missing:
-        raise MissingModel(missing_text(missing, roots))
+        raise MissingModel(missing_text(missing, roots, checkpoint if checkpoint in VERSIONS else None))
     return OfficialFiles(
         parts["unet"], parts["config"], parts["vae"], _beside(parts["vae"]),
         parts["whisper"], _beside(parts["whisper"]),

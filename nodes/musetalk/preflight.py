@@ -16,7 +16,7 @@ from ..core.frames import RunContext
 from ..core.report import FrameList
 from ..core.timeline import fps_text, frame_count
 from ..core.video_read import describe, probe_video
-from .bake import MAX_FRAMES, MAX_UPSCALE
+from .bake import MAX_UPSCALE
 from .find_faces import FaceTools, boxes_of
 from .handle import MuseTalkModel
 from .make_avatar import BuildPlan
@@ -30,8 +30,9 @@ _SAMPLES = 25
 
 @dataclass(frozen=True, eq=False)
 class Preflight:
-    """facts: lines for the user. problems: what will go wrong or look bad; empty means all is well. picture: uint8
-    (H, W, 3), the first frame with a face (else the first frame); box: of that face, or None."""
+    """facts: lines for the user, notes of the reader among them. problems: what will go wrong or look bad; empty means
+    all is well. picture: uint8 (H, W, 3), the first frame with a face (else the first frame); box: of that face, or
+    None."""
 
     facts: tuple[str, ...]
     problems: tuple[str, ...]
@@ -65,7 +66,7 @@ def preflight(
     Raises ValueError for a source that cannot be read at all.
     """
     source = plan.open(path)
-    facts, problems = _about(source, path, plan), list(source.notes)
+    facts, problems = _about(source, path, plan), []
     facts += _about_audio(audio, fps, problems)
     picture, box, stops = _first_frame(ctx, source), None, False
     if plan.boxes:
@@ -80,7 +81,7 @@ def preflight(
         if not stops:
             at = int(np.flatnonzero(track.found)[0])
             options = plan.options or AvatarOptions.default_for(model.version)
-            picture, box = frames[at], boxes_of(track, frames.shape[1], options)[at]
+            picture, box = frames[at], boxes_of(track, frames.shape[1], options, tools.is_exact)[at]
     if box is not None:
         facts.append(_about_size(box, model, problems))
     return Preflight(tuple(facts), tuple(problems), stops, picture, box)
@@ -90,15 +91,10 @@ def _about(source: Source, path: Path, plan: BuildPlan) -> list[str]:
     info = source.stream.info
     facts = [f"source: {source.name}, {source.kind}"]
     if source.kind == "video":
-        probe = probe_video(path)
-        facts.append(f"clip: {describe(probe)}")
-        if (own := probe.frames_at(info.fps)) > info.n_frames:
-            facts.append(
-                f"used: the first {info.n_frames} of {own} frames (limit {plan.max_frames or MAX_FRAMES})"
-            )
+        facts.append(f"clip: {describe(probe_video(path))}")
     facts.append(f"avatar: {info.n_frames} frames of {info.width}x{info.height} at {fps_text(info.fps)} fps")
     facts.append(f"on disk: about {info.n_frames * info.width * info.height * 3 / 2**20:.0f} MB")
-    return facts
+    return facts + [f"note: {note}" for note in source.notes]
 
 
 def _about_audio(audio: AudioClip | None, fps: Fraction, problems: list[str]) -> list[str]:

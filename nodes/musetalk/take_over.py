@@ -19,7 +19,7 @@ def take_over(
     root: Path,
     avatar_id: str,
     frames: Path | None = None,
-    fps: Fraction = Fraction(25),
+    fps: Fraction | None = None,
     roots: Sequence[Path] = (),
 ) -> tuple[AvatarPacket, tuple[str, ...]]:
     """Import the legacy or upstream avatar in `folder` as `root / avatar_id`; return it and notes for the user.
@@ -27,6 +27,7 @@ def take_over(
     Args:
         frames: picture, clip or folder of pictures, for a form that holds none (latents.pt, coords.pkl, masks.pkl,
             meta.json). A path that the meta names is not followed: it is another machine's.
+        fps: rate of the avatar; default what the folder says, that of `frames`, else 25.
         roots: model folders: the packet is bound to the VAE found there, else to any official one.
 
     Raises:

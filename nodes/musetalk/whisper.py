@@ -90,14 +90,15 @@ def positional_encoding(
 ) -> Tensor:
     """Sine/cosine table (n_tokens, dim) that is added to a frame's audio tokens; it is in no checkpoint.
 
-    The table is made in float32 and rounded to `dtype`: add it to tokens of the same dtype, as upstream does.
+    The table is made in float32 and rounded to `dtype`: add it to tokens of the same dtype, as upstream does. It is
+    made on the CPU: CUDA's float32 sines are off by 5e-4 at position 4999.
     """
     if n_tokens < 1 or dim < 2 or dim % 2:
         raise ValueError(f"positional_encoding needs n_tokens >= 1 and an even dim, got {n_tokens} and {dim}")
-    position = torch.arange(n_tokens, device=device, dtype=torch.float32)[:, None]
-    step = torch.arange(0, dim, 2, device=device, dtype=torch.float32)
+    position = torch.arange(n_tokens, dtype=torch.float32)[:, None]
+    step = torch.arange(0, dim, 2, dtype=torch.float32)
     phase = position * torch.exp(step * (-math.log(10000.0) / dim))
-    return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(1).to(dtype)
+    return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(1).to(device, dtype)
 
 
 def _sinusoids(length: int, dim: int) -> Tensor:

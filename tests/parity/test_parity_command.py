@@ -68,7 +68,6 @@ def test_what_is_not_run_says_why(whole):
         "manifest_dwpose",
         "dwpose.network",
         "avatar_material.ffmpeg",
-        "manifest_whisper_encoder.openai_key",
     }
     assert all(skipped.values())
     assert "ONNX" in skipped["dwpose.network"]

@@ -370,3 +370,24 @@ def test_a_variable_rate_clip_is_baked_by_its_timestamps(make, tmp_path):
         shown = [read_number(reader.frame(i).numpy()) for i in range(avatar.info.n_frames)]
     assert shown == [clip.shown_at(Fraction(i, 25)) for i in range(len(shown))]
     assert "variable frame rate" in ctx.report.text()
+
+
+def test_the_exact_tools_are_exact(monkeypatch, tmp_path):
+    from talkinghead.nodes.musetalk import exact_faces
+    from talkinghead.nodes.musetalk.find_faces import open_face_tools
+
+    monkeypatch.setattr(exact_faces, "DwposeDetector", lambda path, light: SimpleNamespace(name="dwpose-1"))
+    monkeypatch.setattr(exact_faces, "BisenetParser", lambda path: SimpleNamespace(labels=path))
+    (tmp_path / "faces").mkdir()
+    with pytest.raises(ValueError, match="faces/dw-ll_ucoco_384.onnx .134 MB.*models download dwpose"):
+        open_face_tools("exact", [tmp_path])
+    (tmp_path / "faces/dw-ll_ucoco_384.onnx").touch()
+    assert open_face_tools("exact", [tmp_path], with_labels=False).is_exact
+    with pytest.raises(ValueError, match="models download face-parsing"):
+        open_face_tools("exact", [tmp_path])
+    (tmp_path / "faces/79999_iter.pth").touch()
+    tools = open_face_tools("exact", [tmp_path])
+    assert (tools.is_exact, tools.labels.name) == (True, "79999_iter.pth")
+    assert not open_face_tools("light", [tmp_path]).is_exact
+    with pytest.raises(ValueError, match="detector 'dlib' is unknown; use one of light, exact"):
+        open_face_tools("dlib", [tmp_path])
