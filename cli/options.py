@@ -21,6 +21,36 @@ def model_options() -> argparse.ArgumentParser:
     return p
 
 
+def engine_options() -> argparse.ArgumentParser:
+    """Return the options that choose what runs the networks."""
+    from ..nodes.core.engine_backends import AUTO, BACKEND_CHOICES
+
+    p = argparse.ArgumentParser(add_help=False)
+    p.add_argument(
+        "--backend",
+        default=AUTO,
+        help=f"{', '.join(BACKEND_CHOICES)} (default: auto, the fastest that is ready; a name starts there and builds it)",
+    )
+    p.add_argument(
+        "--device", default="auto", help="auto, cpu, cuda or cuda:1 (default: auto, CUDA where there is any)"
+    )
+    return p
+
+
+def device_of(args: argparse.Namespace) -> str:
+    """Return the torch device that --device means. ValueError if it is not there."""
+    import torch
+
+    if args.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=args.device)
+    except (RuntimeError, AssertionError) as e:  # AssertionError: torch without CUDA
+        reason = str(e).partition("\n")[0]
+        raise ValueError(f"device {args.device!r} cannot be used ({reason}); use auto or cpu") from e
+    return args.device
+
+
 def build_options() -> argparse.ArgumentParser:
     """Return the options that say how a source becomes an avatar."""
     p = argparse.ArgumentParser(add_help=False)
@@ -63,10 +93,11 @@ def search_roots(args: argparse.Namespace) -> list[Path]:
 
 
 def model_of(args: argparse.Namespace):
-    """Return the handle of --checkpoint and --precision."""
+    """Return the handle of --checkpoint, --precision and, where the command has it, --backend."""
     from ..nodes.musetalk.handle import MuseTalkModel
 
-    return MuseTalkModel(args.checkpoint, args.precision, tuple(search_roots(args)))
+    backend = getattr(args, "backend", "auto")
+    return MuseTalkModel(args.checkpoint, args.precision, tuple(search_roots(args)), backend)
 
 
 def plan_of(args: argparse.Namespace, model):

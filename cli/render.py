@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from .common import avatar_roots, model_root, parse_size_option, print_facts, progress_to_stderr
-from .options import build_options, model_of, model_options, plan_of, tools_of
+from .options import build_options, device_of, engine_options, model_of, model_options, plan_of, tools_of
 
 DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
 DEMO_AVATAR = "demo_loop"
@@ -29,7 +29,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
     speech.add_argument("--seed", type=int, default=0)
 
-    how = [common, model_options(), build_options(), out, speech]
+    how = [common, model_options(), engine_options(), build_options(), out, speech]
     demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
     demo.add_argument("--text", default=DEMO_TEXT)
     demo.add_argument("--avatar", default=DEMO_AVATAR)
@@ -63,7 +63,9 @@ def _render(args: argparse.Namespace) -> int:
 
     fps, size = parse_fps(args.fps), parse_size_option(args.size)
     options = WriteOptions(codec=args.codec, quality=args.quality)
-    ctx = RunContext(progress=progress_to_stderr(args))
+    ctx = RunContext(
+        device_of(args), progress=progress_to_stderr(args), engine_cache=model_root(args) / "engines"
+    )
     model = model_of(args)
     avatar = _avatar(args, ctx, model)
     audio = _audio(args, ctx)

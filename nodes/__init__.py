@@ -3,10 +3,10 @@
 
 def node_classes() -> list:
     """Return every node class, in the order of the menu."""
-    from . import shared_nodes, video_nodes
+    from . import engine_nodes, shared_nodes, video_nodes
     from .musetalk import avatar_nodes, inspect_nodes
     from .musetalk import nodes as musetalk_nodes
     from .tts import nodes as tts_nodes
 
-    modules = (tts_nodes, shared_nodes, avatar_nodes, inspect_nodes, musetalk_nodes, video_nodes)
+    modules = (tts_nodes, shared_nodes, avatar_nodes, inspect_nodes, musetalk_nodes, engine_nodes, video_nodes)
     return [node for module in modules for node in module.NODES]

@@ -17,6 +17,7 @@ import torch
 from comfy.patcher_extension import CallbacksMP
 from comfy_api.latest import io
 
+from .core.engine_shelf import EngineShelf
 from .core.frames import ModelHandle, RunContext
 from .core.packet import AvatarPacket
 from .core.pool import AvatarPool, Resident
@@ -33,7 +34,32 @@ _ACTIVATION_BYTES = 2 << 30  # rough room for a batch of the full MuseTalk, so t
 AVATAR_POOL = AvatarPool(max_bytes=1 << 30)
 """Avatars stay warm between prompts: 1 GB of latents, eight avatars, ten minutes."""
 
-_patchers: OrderedDict[Hashable, comfy.model_patcher.ModelPatcher] = OrderedDict()
+
+class EnginePatcher(comfy.model_patcher.ModelPatcher):
+    """A model with the engines that run it: ComfyUI counts and frees both as one.
+
+    A captured graph holds the addresses of the weights, so they never move while an engine is open.
+    """
+
+    def __init__(self, *args, **kwargs) -> None:
+        self.engines = EngineShelf()
+        super().__init__(*args, **kwargs)
+
+    def model_size(self) -> int:
+        return super().model_size() + self.engines.memory_bytes
+
+    def loaded_size(self) -> int:
+        return super().loaded_size() + self.engines.memory_bytes
+
+    def partially_unload(self, device_to, memory_to_free=0, *args, **kwargs) -> int:
+        freed = self.engines.memory_bytes
+        self.engines.close()
+        if freed and freed >= memory_to_free:
+            return freed
+        return freed + super().partially_unload(device_to, memory_to_free - freed, *args, **kwargs)
+
+
+_patchers: OrderedDict[Hashable, EnginePatcher] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -41,27 +67,41 @@ class ComfyContext(RunContext):
     """A RunContext on ComfyUI's device, progress bar, interrupt flag and model management."""
 
     def __init__(self) -> None:
-        super().__init__(device=mm.get_torch_device(), progress=self._show)
+        super().__init__(
+            device=mm.get_torch_device(), progress=self._show, engine_cache=model_folders("engines")[0]
+        )
         self._bar: comfy.utils.ProgressBar | None = None
 
     def load(self, handle: ModelHandle) -> torch.nn.Module:
+        patcher = self._patcher(handle)
+        # What open engines hold already is the room of a batch.
+        room = 0 if self.device.type == "cpu" else max(0, _ACTIVATION_BYTES - patcher.engines.memory_bytes)
+        mm.load_models_gpu([patcher], memory_required=room)
+        return patcher.model
+
+    def _patcher(self, handle: ModelHandle) -> EnginePatcher:
         with _lock:
             patcher = _patchers.get(handle.key)
             if patcher is None:
-                patcher = comfy.model_patcher.ModelPatcher(
+                patcher = EnginePatcher(
                     handle.build(),
                     load_device=mm.get_torch_device(),
                     offload_device=mm.unet_offload_device(),
                 )
-                # What unloads the model, ComfyUI's own button too, also gives back the avatars made for it.
-                patcher.add_callback(CallbacksMP.ON_DETACH, partial(_give_back_avatars, AVATAR_POOL))
+                # What unloads the model, ComfyUI's own button too, also gives back the engines and avatars made for it.
+                patcher.add_callback(CallbacksMP.ON_DETACH, partial(_give_back, AVATAR_POOL))
                 _patchers[handle.key] = patcher
             _patchers.move_to_end(handle.key)
             while len(_patchers) > MODELS_KEPT:
-                _patchers.popitem(last=False)
-        room = 0 if self.device.type == "cpu" else _ACTIVATION_BYTES
-        mm.load_models_gpu([patcher], memory_required=room)
-        return patcher.model
+                _patchers.popitem(last=False)[1].engines.close()
+        return patcher
+
+    def _shelf(self, handle: ModelHandle) -> EngineShelf:
+        return self._patcher(handle).engines
+
+    def close_engines(self) -> None:
+        for patcher in list(_patchers.values()):
+            patcher.engines.close()
 
     def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
         return AVATAR_POOL.use(packet, self.device)
@@ -134,8 +174,9 @@ def input_stamp(name: str) -> str:
     return " ".join(f"{p.name} {p.stat().st_mtime_ns} {p.stat().st_size}" for p in files)
 
 
-def _give_back_avatars(pool: AvatarPool, _: comfy.model_patcher.ModelPatcher, unpatch_all: bool) -> None:
+def _give_back(pool: AvatarPool, patcher: EnginePatcher, unpatch_all: bool) -> None:
     # False: ComfyUI only hands the weights over to a fresh handle of the same model, as it does at every load.
     # The pool is an argument because patchers also detach at exit, when this module's globals are gone.
     if unpatch_all:
+        patcher.engines.close()
         pool.flush()

@@ -21,6 +21,11 @@ from .interrupt import is_interrupt
 from .report import Report
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .engine import StageEngine
+    from .engine_shelf import EngineShelf, StageMaker
+    from .engine_spec import EngineIdentity
     from .packet import AvatarPacket
     from .pool import Resident
 
@@ -99,13 +104,20 @@ class ModelHandle(Protocol):
     @property
     def key(self) -> Hashable: ...
 
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def engine_identity(self) -> EngineIdentity: ...
+
     def build(self) -> torch.nn.Module: ...
 
 
 class RunContext:
     """Made by whoever consumes a stream (writer node, command line, test); carries progress, cancel, models.
 
-    `progress` is called with (done, total) frames, `is_cancelled` is asked once per chunk.
+    `progress` is called with (done, total) frames, `is_cancelled` is asked once per chunk; `engine_cache` is the
+    folder of built engines, None to keep none.
     """
 
     def __init__(
@@ -114,18 +126,50 @@ class RunContext:
         progress: Callable[[int, int], None] | None = None,
         is_cancelled: Callable[[], bool] | None = None,
         report: Report | None = None,
+        engine_cache: Path | None = None,
     ) -> None:
         self.device = torch.device(device)
+        self.engine_cache = engine_cache
         self.report = report or Report()
         self._progress = progress
         self._is_cancelled = is_cancelled
         self._models: dict[Hashable, torch.nn.Module] = {}
+        self._shelves: dict[Hashable, EngineShelf] = {}
 
     def load(self, handle: ModelHandle) -> torch.nn.Module:
         """Return the handle's module on this run's device, ready for inference."""
         if handle.key not in self._models:
             self._models[handle.key] = handle.build().to(self.device).eval()
         return self._models[handle.key]
+
+    def engine(
+        self,
+        handle: ModelHandle,
+        stage: StageMaker,
+        batch: int,
+        build: bool = False,
+        report: Report | None = None,
+    ) -> StageEngine:
+        """Return the engine that runs `stage` of the handle's module, by the handle's backend; its choice is reported.
+
+        Ask again when it says `closed`: the memory was wanted for something else. `build`: spend minutes on building
+        what is not in the cache even if the backend is "auto".
+        """
+        from .engine import EngineOptions
+
+        options = EngineOptions(handle.backend, batch, self.engine_cache, handle.engine_identity, build)
+        module = self.load(handle)
+        return self._shelf(handle).get(module, stage, options, self.device, report or self.report)
+
+    def _shelf(self, handle: ModelHandle) -> EngineShelf:
+        from .engine_shelf import EngineShelf
+
+        return self._shelves.setdefault(handle.key, EngineShelf())
+
+    def close_engines(self) -> None:
+        """Give back what engines hold of the card; the models stay."""
+        for shelf in self._shelves.values():
+            shelf.close()
 
     def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
         """Return a context manager that gives the packet on this run's device. A server keeps packets warm."""
@@ -158,11 +202,24 @@ class RunContext:
 
 class _NestedContext(RunContext):
     def __init__(self, outer: RunContext) -> None:
-        super().__init__(outer.device)
+        super().__init__(outer.device, engine_cache=outer.engine_cache)
         self._outer = outer
 
     def load(self, handle: ModelHandle) -> torch.nn.Module:
         return self._outer.load(handle)
+
+    def engine(
+        self,
+        handle: ModelHandle,
+        stage: StageMaker,
+        batch: int,
+        build: bool = False,
+        report: Report | None = None,
+    ) -> StageEngine:
+        return self._outer.engine(handle, stage, batch, build, report or self.report)
+
+    def close_engines(self) -> None:
+        self._outer.close_engines()
 
     def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
         return self._outer.use_avatar(packet)

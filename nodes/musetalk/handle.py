@@ -10,11 +10,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.engine_backends import AUTO, check_backend
 from ..core.model_catalog import BUNDLES, bundle_of, total_text
 from ..core.models import MissingModel, download_command, missing_text
 from .official import VERSIONS, OfficialFiles, find_official, fine_tunes, look_for, official_config
 
 if TYPE_CHECKING:
+    from ..core.engine_spec import EngineIdentity
     from .config import MuseTalkConfig
     from .model import MuseTalkNets
 
@@ -45,6 +47,7 @@ class MuseTalkModel:
         checkpoint: "embedded", "musetalk-1.5", "musetalk-1.0", or the folder name of a fine-tune.
         precision: "fp32" or "fp16", of weights and arithmetic.
         roots: models folders to look in, first wins; not needed for the embedded one.
+        backend: what runs the networks: "auto", or one of core.engine_backends.BACKENDS to start at.
 
     Raises:
         MissingModel: a file of the checkpoint is not there; the message says how to get it.
@@ -54,8 +57,10 @@ class MuseTalkModel:
     checkpoint: str = EMBEDDED
     precision: str = "fp32"
     roots: tuple[Path, ...] = ()
+    backend: str = AUTO
 
     def __post_init__(self) -> None:
+        check_backend(self.backend)
         object.__setattr__(self, "roots", tuple(Path(root) for root in self.roots))
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
@@ -68,7 +73,7 @@ class MuseTalkModel:
 
     @property
     def key(self) -> Hashable:
-        """Changes whenever a file of the weights does."""
+        """Changes whenever a file of the weights does; the backend is no part of it, the weights are the same."""
         return ("musetalk", self.checkpoint, self.precision, tuple(_stamp(path) for path in self.paths))
 
     @property
@@ -111,6 +116,18 @@ class MuseTalkModel:
         return sha256_once(
             EMBEDDED_DIR / "model.safetensors" if self.checkpoint == EMBEDDED else self.files.vae
         )
+
+    @property
+    def engine_identity(self) -> EngineIdentity:
+        """What a built engine of this model depends on."""
+        from ..core.engine_spec import EngineIdentity
+
+        return EngineIdentity(self.precision, self.config.to_dict(), self._weights_sha256)
+
+    def _weights_sha256(self) -> str:
+        """One SHA-256 over those of every file; takes seconds for the full model the first time."""
+        digests = [sha256_once(path) for path in self.paths]
+        return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
     def build(self) -> MuseTalkNets:
         """Networks on the CPU, ready for inference. ValueError names the file that is damaged or does not fit."""

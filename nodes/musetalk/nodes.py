@@ -6,6 +6,7 @@ from comfy_api.latest import io
 
 from ..comfy_nodes import Avatar, Frames, Speech, search_roots
 from ..comfy_nodes import MuseTalkModel as ModelSocket
+from ..core.engine_backends import AUTO, BACKEND_CHOICES
 from .handle import PRECISIONS, MuseTalkModel, available, describe
 from .render import MAX_BATCH, CropStream
 
@@ -37,6 +38,18 @@ class MuseTalkLoader(io.ComfyNode):
                     options=list(PRECISIONS),
                     tooltip="fp32 is exact and the fastest on CPUs; fp16 halves the memory of a GPU and is faster there.",
                 ),
+                io.Combo.Input(
+                    "backend",
+                    options=list(BACKEND_CHOICES),
+                    default=AUTO,
+                    optional=True,
+                    advanced=True,
+                    tooltip=(
+                        "What runs the networks. auto takes the fastest that is ready: tensorrt and inductor once the "
+                        "Engine node has built them, else a CUDA graph, on a CPU plain torch. A name starts there and "
+                        "builds it if need be, which takes minutes; the report says what ran and why."
+                    ),
+                ),
             ],
             outputs=[ModelSocket.Output("MODEL", display_name="model")],
         )
@@ -44,21 +57,21 @@ class MuseTalkLoader(io.ComfyNode):
     @classmethod
     def validate_inputs(cls, checkpoint: str) -> bool | str:
         try:
-            _handle(checkpoint, PRECISIONS[0])
+            _handle(checkpoint, PRECISIONS[0], AUTO)
         except ValueError as e:
             return str(e)
         return True
 
     @classmethod
-    def fingerprint_inputs(cls, checkpoint: str, precision: str) -> str:
+    def fingerprint_inputs(cls, checkpoint: str, precision: str, backend: str = AUTO) -> str:
         try:
-            return str(_handle(checkpoint, precision).key)
+            return f"{_handle(checkpoint, precision, backend).key} {backend}"
         except ValueError:
             return "missing"
 
     @classmethod
-    def execute(cls, checkpoint: str, precision: str) -> io.NodeOutput:
-        return io.NodeOutput(_handle(checkpoint, precision))
+    def execute(cls, checkpoint: str, precision: str, backend: str = AUTO) -> io.NodeOutput:
+        return io.NodeOutput(_handle(checkpoint, precision, backend))
 
 
 def checkpoint_options() -> list[str]:
@@ -67,8 +80,8 @@ def checkpoint_options() -> list[str]:
     return [s.name if s.ready else s.name + NOT_INSTALLED for s in states]
 
 
-def _handle(checkpoint: str, precision: str) -> MuseTalkModel:
-    return MuseTalkModel(checkpoint.removesuffix(NOT_INSTALLED), precision, tuple(search_roots()))
+def _handle(checkpoint: str, precision: str, backend: str) -> MuseTalkModel:
+    return MuseTalkModel(checkpoint.removesuffix(NOT_INSTALLED), precision, tuple(search_roots()), backend)
 
 
 class MuseTalkRender(io.ComfyNode):

@@ -8,12 +8,14 @@ import numpy as np
 import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
+from ..core.engine import StageEngine
+from ..core.engine_spec import is_out_of_memory
 from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.packet_import import OFFICIAL_VAE
-from ..core.report import FrameList
+from ..core.report import FrameList, Report
+from .engine import exact_twin, musetalk_stage
 from .handle import MuseTalkModel
-from .model import to_rgb_uint8
 from .speech import Speech
 
 MAX_BATCH = 64
@@ -41,7 +43,7 @@ class CropStream(FrameStream):
         self.info = FrameInfo(size, size, speech.fps, speech.n_frames)
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
-        nets = ctx.load(self.model)
+        network = _Network(ctx, self.model, self.batch)
         faceless, broken = FrameList(), FrameList()
         try:
             with ctx.use_avatar(self.avatar) as resident:
@@ -49,30 +51,84 @@ class CropStream(FrameStream):
                 for tokens in self.speech.windows(ctx, self.batch):
                     count = tokens.shape[0]
                     index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
-                    with ctx.report.timed("neural"):
-                        crops, finite = self._predict(nets, resident.latents, index, tokens)
                     found = reader.found[index]
+                    with ctx.report.timed("neural"):
+                        latents = resident.latents[index.to(resident.latents.device)]
+                        crops, finite = network.predict(latents, tokens, found, start)
                     faceless.add(start, ~found)
                     broken.add(start, ~finite & found)
                     for i in range(0, count, n):
                         yield crops[i : i + n], Placement(index[i : i + n], (found & finite)[i : i + n])
                     start += count
         finally:
+            network.tell()
             why = {"no face in the avatar": faceless, "the network's output is not finite": broken}
             for reason, frames in why.items():
                 if frames:
                     ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
 
-    def _predict(self, nets, pool: torch.Tensor, index: torch.Tensor, tokens: torch.Tensor):
-        count = tokens.shape[0]
-        latents = pool[index.to(pool.device)].to(tokens.device, tokens.dtype)
-        if count < self.batch:
-            latents = torch.cat([latents, latents[-1:].expand(self.batch - count, -1, -1, -1)])
-            tokens = torch.cat([tokens, tokens[-1:].expand(self.batch - count, -1, -1)])
-        with torch.inference_mode():
-            decoded = nets(latents, tokens)[:count]
-            finite = decoded.isfinite().flatten(1).all(1).cpu()
-            return to_rgb_uint8(decoded.nan_to_num()), finite
+
+class _Network:
+    """The engine of one run, and fp32 for the batches in which its numbers overflow."""
+
+    def __init__(self, ctx: RunContext, model: MuseTalkModel, batch: int) -> None:
+        self._ctx, self._model, self._batch = ctx, model, batch
+        self._engine = ctx.engine(model, musetalk_stage, batch)
+        self._exact: MuseTalkModel | None = exact_twin(model)
+        self._again = FrameList()
+
+    def predict(
+        self, latents: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor, start: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Crops (n, crop, crop, 3) uint8 and finite (n,) bool on the CPU; `wanted` rows are tried twice, `start` names them."""
+        crops, finite = self._run(latents, tokens)
+        lost = ~finite & wanted
+        if not lost.any() or (self._engine.backend == "eager" and self._model.precision == "fp32"):
+            return crops, finite
+        exact = self._run_exact(latents, tokens)
+        if exact is None:
+            return crops, finite
+        saved = lost & exact[1]
+        self._again.add(start, saved)
+        at = saved.nonzero()[:, 0].to(crops.device)
+        crops[at] = exact[0][at]
+        return crops, finite | saved
+
+    def tell(self) -> None:
+        """Report the frames that fp32 saved."""
+        if self._again:
+            how = f"{self._model.precision} on {self._engine.backend}"
+            self._ctx.warn(f"frames {self._again}: not finite in {how}, computed again in fp32")
+
+    def _run(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._engine.closed:  # its memory was wanted for something else meanwhile
+            self._engine = self._ctx.engine(self._model, musetalk_stage, self._batch)
+        return _call(self._engine, latents, tokens)
+
+    def _run_exact(self, latents, tokens) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if self._exact is None:
+            return None
+        # Its choice of backend is no news for the report of the run.
+        quiet = Report()
+        try:
+            engine = self._ctx.engine(self._exact, musetalk_stage, self._batch, report=quiet)
+            return _call(engine, latents, tokens)
+        except (RuntimeError, MemoryError) as e:
+            if not is_out_of_memory(e):
+                raise
+            self._ctx.warn(
+                "no memory for fp32 beside the model: frames that are not finite cannot be computed again"
+            )
+            return None
+
+
+def _call(
+    engine: StageEngine, latents: torch.Tensor, tokens: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs = {"latents": latents, "tokens": tokens}
+    dtypes = {t.name: t.dtype for t in engine.spec.inputs}
+    out = engine(**{name: value.to(engine.device, dtypes[name]) for name, value in inputs.items()})
+    return out["crops"], out["finite"].cpu()
 
 
 class CompositeStream(FrameStream):

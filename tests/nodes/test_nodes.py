@@ -14,7 +14,7 @@ ADVERTISED = {
     "TalkingHeadSpeak", "TalkingHeadLoadAvatar", "TalkingHeadBuildAvatar", "TalkingHeadMuseTalkLoader",
     "TalkingHeadSpeechFeatures", "TalkingHeadMuseTalkRender", "TalkingHeadComposite", "TalkingHeadWriteVideo",
     "TalkingHeadFramesToImages", "TalkingHeadImagesToFrames", "TalkingHeadBuildAvatarFromFile", "TalkingHeadBuildFleet",
-    "TalkingHeadAvatarOptions", "TalkingHeadAvatarPreview", "TalkingHeadPreflight",
+    "TalkingHeadAvatarOptions", "TalkingHeadAvatarPreview", "TalkingHeadPreflight", "TalkingHeadEngine",
 }  # fmt: skip
 
 

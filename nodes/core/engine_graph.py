@@ -1,0 +1,70 @@
+"""A stage as one CUDA graph: the launches of a whole batch recorded once and replayed as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from .engine_spec import EngineSkipped, RunnerRequest, StageFunction
+
+WARM_UPS = 3
+"""Runs before recording: libraries choose their kernels and make their workspaces in the first ones."""
+
+
+class GraphRunner:
+    """A recording of `function` on the request's input buffers. Weights and buffers must stay where they are.
+
+    Everything the function allocates lives in the graph's own pool until `close`. `cached`: the name in the engine
+    cache of what was recorded.
+    """
+
+    cached: str | None = None
+
+    def __init__(self, request: RunnerRequest, function: StageFunction | None = None) -> None:
+        function = function or request.function
+        stream = request.stream
+        stream.wait_stream(torch.cuda.current_stream(request.device))
+        self._graph: torch.cuda.CUDAGraph | None = torch.cuda.CUDAGraph()
+        self._outputs: Mapping[str, Tensor] = {}
+        try:
+            with _fastest_convolutions(), torch.cuda.stream(stream):
+                for _ in range(WARM_UPS):
+                    function(**request.inputs)
+                stream.synchronize()
+                # thread_local: another thread of the process may use the card (the encoder does).
+                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+                    self._outputs = dict(function(**request.inputs))
+        except BaseException:
+            self.close()
+            raise
+        torch.cuda.current_stream(request.device).wait_stream(stream)
+
+    def __call__(self) -> Mapping[str, Tensor]:
+        self._graph.replay()
+        return self._outputs
+
+    def close(self) -> None:
+        graph, self._graph, self._outputs = self._graph, None, {}
+        if graph is not None:
+            graph.reset()
+
+
+def open_graph(request: RunnerRequest) -> GraphRunner:
+    """Record the stage. EngineSkipped where there is no CUDA device."""
+    if request.device.type != "cuda":
+        raise EngineSkipped(f"needs a CUDA device, this runs on {request.device.type}")
+    return GraphRunner(request)
+
+
+@contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN time its algorithms for the shapes of the recording; other code keeps its own setting."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
