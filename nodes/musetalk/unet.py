@@ -262,7 +262,7 @@ class UNet2DCondition(nn.Module):
         if (
             tokens.ndim != 3
             or tokens.shape[2] != self.config.cross_attention_dim
-            or len(tokens) != len(sample)
+            or tokens.shape[0] != sample.shape[0]  # len() would freeze the batch of an exported graph
         ):
             raise ValueError(
                 f"UNet needs tokens ({len(sample)}, n, {self.config.cross_attention_dim}), got {tuple(tokens.shape)}"
