@@ -128,6 +128,7 @@ def open_session(path: Path, threads: int | None = None):
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
+    options.log_severity_level = 3  # it warns of every fp16 constant it cannot fold
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
