@@ -1,0 +1,146 @@
+"""The operations of `rows.TorchOps` by the Triton kernels: same names, same meaning, on a CUDA device.
+
+Nothing here waits for the device or allocates outside torch, so calls can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+from torch import Tensor, nn
+
+from .rows import Grid, Norm, Sums
+
+_BLOCK = 64
+_LEAST_CAPABILITY = (8, 0)
+
+
+def why_not(device: torch.device) -> str | None:
+    """Reason why the kernels cannot run on `device`, or None if they can."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return f"the fused kernels need an NVIDIA card, this is {device}"
+    if torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        return "the fused kernels need compute capability 8.0 (Ampere) or newer"
+    if importlib.util.find_spec("triton") is None:
+        return "the triton package is missing (Windows: pip install triton-windows)"
+    return None
+
+
+def _pow2(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+class TritonOps:
+    """One object serves any number of networks; it keeps nothing but the kernels."""
+
+    name = "triton"
+
+    def __init__(self) -> None:
+        import triton
+
+        from . import kernels
+
+        self._k, self._cdiv = kernels, triton.cdiv
+
+    def _launch(self, grid: Grid, channels: int) -> tuple[tuple[int, int], dict]:
+        block = min(_BLOCK, _pow2(channels))
+        blocks = (grid.batch * grid.tiles, self._cdiv(channels, block))
+        return blocks, {"TILE": grid.tile, "BLOCK": block, "num_warps": 4}
+
+    @staticmethod
+    def _new_sums(grid: Grid, channels: int, device: torch.device) -> Sums:
+        shape = (grid.batch, grid.tiles, channels)
+        return Sums(*(torch.empty(shape, dtype=torch.float32, device=device) for _ in range(2)))
+
+    def sums(self, x: Tensor, grid: Grid) -> Sums:
+        channels = x.shape[1]
+        made = self._new_sums(grid, channels, x.device)
+        blocks, options = self._launch(grid, channels)
+        self._k.tile_sums[blocks](x, made.mean, made.m2, channels, **options)
+        return made
+
+    def scale_shift(self, sums: Sums, norm: Norm, bias: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        batch, tiles, channels = sums.mean.shape
+        scale, shift = (torch.empty(batch, channels, device=bias.device) for _ in range(2))
+        size = channels // norm.groups
+        self._k.scale_shift[(batch, norm.groups)](
+            sums.mean, sums.m2, bias, norm.gamma, norm.beta, scale, shift, tiles, channels, norm.eps,
+            TILE=grid.tile, GROUP=size, GROUP_PAD=_pow2(size), BLOCK=min(128, max(16, _pow2(tiles))), num_warps=4,
+        )  # fmt: skip
+        return scale, shift
+
+    def apply(self, x: Tensor, scale: Tensor, shift: Tensor, grid: Grid, silu: bool) -> Tensor:
+        out = torch.empty_like(x)
+        blocks, options = self._launch(grid, x.shape[1])
+        self._k.apply[blocks](x, scale, shift, out, grid.tiles, x.shape[1], SILU=silu, **options)
+        return out
+
+    def add(self, h: Tensor, bias: Tensor, skip: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
+        out, channels = torch.empty_like(h), h.shape[1]
+        made = self._new_sums(grid, channels, h.device)
+        blocks, options = self._launch(grid, channels)
+        self._k.add[blocks](h, bias, skip, out, made.mean, made.m2, channels, **options)
+        return out, made
+
+    def concat(self, a: Tensor, b: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
+        channels = a.shape[1] + b.shape[1]
+        out = a.new_empty(grid.rows, channels)
+        made = self._new_sums(grid, channels, a.device)
+        blocks, options = self._launch(grid, channels)
+        self._k.concat[blocks](a, b, out, made.mean, made.m2, a.shape[1], b.shape[1], **options)
+        return out, made
+
+    def shuffle(self, phases: Tensor, bias: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
+        channels = bias.shape[0]
+        out = phases.new_empty(grid.rows, channels)
+        made = self._new_sums(grid, channels, phases.device)
+        blocks, options = self._launch(grid, channels)
+        self._k.shuffle[blocks](
+            phases, bias, out, made.mean, made.m2, grid.tiles, grid.height, grid.width, channels, **options
+        )
+        return out, made
+
+    def last_conv(
+        self, x: Tensor, scale: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, grid: Grid, pixels: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        channels, n_out = x.shape[1], weight.shape[1]
+        block = max(16, _pow2(channels))
+        padded = weight
+        if block != weight.shape[0]:
+            padded = torch.nn.functional.pad(weight, (0, 0, 0, block - weight.shape[0]))
+        parts = torch.empty(grid.rows, n_out, dtype=torch.float32, device=x.device)
+        self._k.norm_dot[(grid.batch * grid.tiles,)](
+            x, scale, shift, padded, parts, grid.tiles, channels,
+            N_OUT=n_out, TILE=grid.tile, BLOCK=block, num_warps=8,
+        )  # fmt: skip
+        shape = (grid.batch, grid.height, grid.width, 3)
+        bad = torch.zeros(grid.batch, dtype=torch.int32, device=x.device)
+        if pixels:
+            out = torch.empty(shape, dtype=torch.uint8, device=x.device)
+        else:
+            out = x.new_empty(grid.batch, 3, grid.height, grid.width)
+        tile = 256
+        self._k.gather_taps[(self._cdiv(grid.height * grid.width, tile), grid.batch)](
+            parts, bias, out, bad, grid.height, grid.width,
+            N_OUT=n_out, PIXELS=pixels, TILE=tile, num_warps=4,
+        )  # fmt: skip
+        return out, bad == 0 if pixels else None
+
+    def geglu(self, x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        out = x.new_empty(*x.shape[:-1], half)
+        rows = x.numel() // x.shape[-1]
+        block = min(1024, _pow2(half))
+        self._k.geglu[(rows, self._cdiv(half, block))](x, out, rows, half, BLOCK=block, num_warps=4)
+        return out
+
+    def add_norm(self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        width = x.shape[-1]
+        out, normed = x if h is None else torch.empty_like(x), torch.empty_like(x)
+        self._k.add_norm[(x.numel() // width,)](
+            x, x if h is None else h, norm.weight, norm.bias, out, normed, width, norm.eps,
+            ADD=h is not None, BLOCK=_pow2(width), num_warps=4 if width > 512 else 2,
+        )  # fmt: skip
+        return out, normed
+
