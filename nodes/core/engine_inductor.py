@@ -29,7 +29,7 @@ from .interrupt import is_interrupt
 SUFFIX = ".inductor"
 MACHINE = ("torch", "cuda", "triton", "gpu")
 """What compiled code depends on; the driver is not among it."""
-_CACHE_DIRS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+_OWN_VARIABLES = ("TORCHINDUCTOR", "_TORCHINDUCTOR", "TRITON")
 _lock = threading.Lock()
 
 
@@ -153,9 +153,8 @@ def _own_code(function: StageFunction) -> StageFunction:
 @contextmanager
 def compiler_cache(folder: Path | None) -> Iterator[None]:
     """Let Inductor and Triton keep what they make in `folder`; the environment is left as it was found."""
-    before = {name: os.environ.get(name) for name in _CACHE_DIRS}
     with ExitStack() as scope:
-        scope.callback(_restore, before)
+        scope.callback(_restore, dict(os.environ))
         # Code made before for another folder would be taken from memory and be missing in this one.
         _forget_compiled()
         scope.callback(_forget_compiled)
@@ -180,9 +179,12 @@ def _forget_compiled() -> None:
         forget()
 
 
-def _restore(before: Mapping[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
+def _restore(before: Mapping[str, str]) -> None:
+    # Inductor sets variables of its own too, even when it only asks where its cache is.
+    for name in {*before, *os.environ}:
+        if not name.startswith(_OWN_VARIABLES) or before.get(name) == os.environ.get(name):
+            continue
+        if name in before:
+            os.environ[name] = before[name]
         else:
-            os.environ[name] = value
+            del os.environ[name]

@@ -116,6 +116,7 @@ class _Network:
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
                 raise
+            self._exact = None
             self._ctx.warn(
                 "no memory for fp32 beside the model: frames that are not finite cannot be computed again"
             )
