@@ -16,7 +16,9 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         description="Needs: pip install onnx onnxscript onnxruntime. The official UNet takes minutes and 2 GB of disk.",
     )  # fmt: skip
     export.add_argument(
-        "--graphs", metavar="A,B", help="unet, vae_decoder, vae_encoder, whisper, musetalk (default: the first four)"
+        "--graphs",
+        metavar="A,B",
+        help="unet, vae_decoder, vae_encoder, whisper, musetalk (default: the first four)",
     )
     export.add_argument("--batch", default="1..32", help="one size or a range of them (default: 1..32)")
     export.add_argument("--opset", type=int, default=18, help="18 to 20 (default: 18)")

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from .engine_spec import first_line
 from .packet_read import file_sha256
 
 if TYPE_CHECKING:
@@ -278,12 +279,12 @@ def _onnx_program(module: nn.Module, spec: StageSpec, batch: BatchRange, opset: 
             # In two steps: given the module, torch.onnx.export falls back to a FIXED batch without a word when
             # the code freezes it.
             program = torch.export.export(
-                module, tuple(example.values()), dynamic_shapes=tuple(axis for _ in example), strict=False
+                module, tuple(example.values()), dynamic_shapes=_axes(module, spec, axis), strict=False
             )
         except torch._dynamo.exc.UserError as error:
-            reason = str(error).strip().splitlines()[0]
+            advice = "" if batch.fixed else " Give a fixed batch."
             raise ValueError(
-                f"{spec.name} cannot be exported for batch {batch}: {reason} Give a fixed batch."
+                f"{spec.name} cannot be exported for batch {batch}: {first_line(error)}{advice}"
             ) from error
         return torch.onnx.export(
             program,
@@ -292,8 +293,14 @@ def _onnx_program(module: nn.Module, spec: StageSpec, batch: BatchRange, opset: 
             opset_version=opset,
             input_names=[tensor.name for tensor in spec.inputs],
             output_names=[tensor.name for tensor in spec.outputs],
-            dynamic_shapes=None if batch.fixed else tuple({0: "batch"} for _ in example),
+            dynamic_shapes=None if batch.fixed else _axes(module, spec, {0: "batch"}),
         )
+
+
+def _axes(module: nn.Module, spec: StageSpec, axis: Mapping[int, Any]) -> tuple:
+    """`axis` for every input, as torch wants it: one more level where they are `*inputs`."""
+    axes = tuple(dict(axis) for _ in spec.inputs)
+    return (axes,) if isinstance(module, _ByPosition) else axes
 
 
 def _check_outputs(module: nn.Module, spec: StageSpec, batch: BatchRange) -> None:
