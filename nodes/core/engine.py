@@ -262,7 +262,9 @@ class StageEngine:
             try:
                 self._open_best(batch)
                 _collect(self.device)
-                self.memory_bytes = max(0, _reserved(self.device) - before)
+                # What a backend takes outside of torch's allocator it tells itself.
+                foreign = getattr(self._runner, "memory_bytes", 0)
+                self.memory_bytes = max(0, _reserved(self.device) - before) + foreign
                 return
             except (RuntimeError, MemoryError) as e:
                 if not is_out_of_memory(e):

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from .engine_spec import EngineSkipped, RunnerRequest, StageFunction
+from .engine_spec import EngineSkipped, RunnerRequest, StageFunction, first_line, is_out_of_memory
+from .interrupt import is_interrupt
 
 WARM_UPS = 3
 """Runs before recording: libraries choose their kernels and make their workspaces in the first ones."""
@@ -53,9 +54,25 @@ class GraphRunner:
 
 
 def open_graph(request: RunnerRequest) -> GraphRunner:
-    """Record the stage. EngineSkipped where there is no CUDA device."""
+    """Record the stage: its fast form if it has one that works here, else the function as it is.
+
+    A function may have `fast_form()`: an equal function made for this card, or None, with the reason for None.
+    EngineSkipped where there is no CUDA device.
+    """
     if request.device.type != "cuda":
         raise EngineSkipped(f"needs a CUDA device, this runs on {request.device.type}")
+    fast_form = getattr(request.function, "fast_form", None)
+    if fast_form is None:
+        return GraphRunner(request)
+    try:
+        made, why = fast_form()
+        if made is not None:
+            return GraphRunner(request, made)
+    except Exception as e:
+        if is_interrupt(e) or is_out_of_memory(e):
+            raise
+        why = f"{type(e).__name__}: {first_line(e)}"
+    request.report.fact("fast kernels", f"not used: {why}")
     return GraphRunner(request)
 
 

@@ -19,7 +19,9 @@ from pathlib import Path
 from types import FunctionType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from .engine_cache import EngineCache, engine_key, machine_facts
 from .engine_graph import GraphRunner
@@ -27,6 +29,7 @@ from .engine_spec import EngineSkipped, RunnerRequest, StageFunction, first_line
 from .interrupt import is_interrupt
 
 SUFFIX = ".inductor"
+ARTIFACT = "stage.bin"
 MACHINE = ("torch", "cuda", "triton", "gpu")
 """What compiled code depends on; the driver is not among it."""
 _OWN_VARIABLES = ("TORCHINDUCTOR", "_TORCHINDUCTOR", "TRITON")
@@ -130,10 +133,58 @@ def _build(request: RunnerRequest, cache: EngineCache, key: Mapping) -> GraphRun
 
 def _compile(request: RunnerRequest, folder: Path | None) -> GraphRunner | CompiledRunner:
     with _lock, compiler_cache(folder):
-        function = torch.compile(_own_code(request.function), fullgraph=True, dynamic=False)
+        function = _artifact(request, folder) if folder else None
+        if function is None:
+            function = torch.compile(_own_code(request.function), fullgraph=True, dynamic=False)
         if request.device.type == "cuda":
             return GraphRunner(request, function)
         return CompiledRunner(request, function)
+
+
+def _artifact(request: RunnerRequest, folder: Path) -> StageFunction | None:
+    """The stage as a file of compiled code, read or made; None where torch has no such files (before 2.8).
+
+    Reading it spares tracing the network: 0.1 s instead of 6 s for a network of toy size on a slow CPU.
+    """
+    compiler = importlib.import_module("torch._inductor")
+    if not hasattr(compiler, "standalone_compile"):
+        return None
+    weights, file = _weights(request.function), folder / ARTIFACT
+    if file.is_file():
+        artifact = compiler.CompiledArtifact.load(path=str(file), format="binary")
+    else:
+        given = [*weights.values(), *request.inputs.values()]
+        graph = _trace(request, list(weights), given)
+        artifact = compiler.standalone_compile(graph, given, dynamic_shapes="from_example_inputs")
+        artifact.save(path=str(file), format="binary")
+    outputs, held = [t.name for t in request.spec.outputs], list(weights.values())
+
+    def stage(**inputs: Tensor) -> Mapping[str, Tensor]:
+        got = artifact(*held, *(inputs[name] for name in request.inputs))
+        return dict(zip(outputs, got, strict=True))
+
+    return stage
+
+
+def _weights(function: StageFunction) -> dict[str, Tensor]:
+    if not isinstance(function, nn.Module):
+        return {}
+    return {**dict(function.named_parameters()), **dict(function.named_buffers())}
+
+
+def _trace(request: RunnerRequest, names: list[str], given: list[Tensor]) -> torch.fx.GraphModule:
+    """Write the stage down as one graph of torch's basic operations, weights first, then inputs, all as arguments."""
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        weights = dict(zip(names, tensors[: len(names)], strict=True))
+        inputs = dict(zip(request.inputs, tensors[len(names) :], strict=True))
+        if isinstance(request.function, nn.Module):
+            out = functional_call(request.function, weights, (), inputs)
+        else:
+            out = request.function(**inputs)
+        return [out[t.name] for t in request.spec.outputs]
+
+    return make_fx(flat, tracing_mode="fake")(*given)
 
 
 def _own_code(function: StageFunction) -> StageFunction:

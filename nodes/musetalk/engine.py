@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ..core.engine import StageEngine
 from ..core.engine_cache import EngineCache
-from ..core.engine_spec import StageSpec, TensorSpec, compare
+from ..core.engine_spec import StageFunction, StageSpec, TensorSpec, compare
 from ..core.frames import RunContext
 from .handle import MuseTalkModel
 from .model import MuseTalkNets, to_rgb_uint8
+
+if TYPE_CHECKING:
+    from ..core.export import ExportForm
 
 STAGE = "musetalk"
 PARITY_ROWS_SEED = 1
@@ -27,7 +31,7 @@ class MuseTalkStage(nn.Module):
     those that were not are 0 or the end of the range.
     """
 
-    def __init__(self, nets: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, nets: MuseTalkNets) -> None:
         super().__init__()
         self.nets = nets
 
@@ -35,6 +39,26 @@ class MuseTalkStage(nn.Module):
         decoded = self.nets(latents, tokens)
         finite = decoded.isfinite().flatten(1).all(1)
         return {"crops": to_rgb_uint8(decoded.nan_to_num()), "finite": finite}
+
+    def fast_form(self) -> tuple[StageFunction | None, str | None]:
+        """The same on re-laid weights and fused kernels, or None and why not; see `fast.py`."""
+        from .fast import fast_nets
+
+        fast = fast_nets(self.nets)
+        if fast.reason:
+            return None, fast.reason
+
+        def stage(latents: Tensor, tokens: Tensor) -> dict[str, Tensor]:
+            crops, finite = fast.pixels(latents, tokens)
+            return {"crops": crops, "finite": finite}
+
+        return stage, None
+
+    def export_form(self) -> ExportForm:
+        """The form that TensorRT gets: raw images out, crops and flags made of them by torch."""
+        from .export import step_form
+
+        return step_form(self.nets)
 
 
 def musetalk_stage(nets: MuseTalkNets, device: torch.device) -> tuple[StageSpec, MuseTalkStage]:
