@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -104,13 +105,25 @@ def measure_parity(ctx: RunContext, model: MuseTalkModel, engine: StageEngine) -
     reference = ctx.load(exact_twin(model))
     stage = MuseTalkStage(reference)
     wanted = []
-    with torch.inference_mode():
+    with torch.inference_mode(), _full_fp32():
         for row in range(engine.batch):
             rows = {k: v[row : row + 1].float() for k, v in given.items()}
             wanted.append(stage(**rows)["crops"].cpu())
     likeness = compare(got, torch.cat(wanted))
     decibel = min(likeness.psnr_db, 999.0)  # JSON has no infinity
     return {"cosine": round(likeness.cosine, 7), "psnr_db": round(decibel, 2), "rows": engine.batch}
+
+
+@contextmanager
+def _full_fp32() -> Iterator[None]:
+    """Without TF32, which cuDNN takes for float32 convolutions by default: 10 bits of mantissa, as fp16."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32 = matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 def exact_twin(model: MuseTalkModel) -> MuseTalkModel:

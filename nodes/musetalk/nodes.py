@@ -43,7 +43,6 @@ class MuseTalkLoader(io.ComfyNode):
                     options=list(BACKEND_CHOICES),
                     default=AUTO,
                     optional=True,
-                    advanced=True,
                     tooltip=(
                         "What runs the networks. auto takes the fastest that is ready: tensorrt and inductor once the "
                         "Engine node has built them, else a CUDA graph, on a CPU plain torch. A name starts there and "
