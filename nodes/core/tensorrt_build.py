@@ -27,6 +27,7 @@ HARDWARE = {
 }
 """Which GPUs a plan runs on, and TensorRT's name for it. Wider ones run slower."""
 _ERRORS_KEPT = 4
+_ERROR_CHARS = 300
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def import_tensorrt() -> TensorRt:
 
         def log(self, severity: Any, message: str) -> None:
             if getattr(severity, "name", str(severity)) in ("ERROR", "INTERNAL_ERROR"):
-                errors.append(message.strip())
+                errors.append(message.strip()[:_ERROR_CHARS])
                 del errors[: -4 * _ERRORS_KEPT]
 
     return TensorRt(trt, Log(), errors)

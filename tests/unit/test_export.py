@@ -28,6 +28,7 @@ from talkinghead.nodes.core.export import (
     sidecar_of,
 )
 from talkinghead.nodes.core.export_check import Parity, check_export, open_session, run_session
+from talkinghead.nodes.musetalk.engine import musetalk_stage
 from talkinghead.nodes.musetalk.export import (
     DEFAULT_GRAPHS,
     GRAPHS,
@@ -422,6 +423,18 @@ def test_the_step_form_finishes_like_the_stage(full):
     assert torch.equal(done["crops"][0], to_rgb_uint8(images[:1])[0])
     assert done["crops"].dtype == torch.uint8
     assert [t.name for t in form.spec.outputs] == ["images"]
+
+
+def test_the_engines_stage_is_exported_in_the_step_form(nets):
+    spec, stage = musetalk_stage(nets, torch.device("cpu"))
+    form = export_form(spec, stage)
+    assert form.spec.name == "musetalk"
+    assert form.spec.inputs == spec.inputs
+    images = torch.zeros((2, *form.spec.outputs[0].shape), dtype=torch.float16)
+    finished = form.finish({"images": images})
+    assert {k: (tuple(v.shape), v.dtype) for k, v in finished.items()} == {
+        t.name: ((2, *t.shape), t.dtype) for t in spec.outputs
+    }
 
 
 def test_unknown_graphs_are_named(tiny_model, tmp_path, nets):
