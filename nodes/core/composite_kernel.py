@@ -84,7 +84,11 @@ def blend_nv12(
                 to = (n * (height * 3 // 2) + cy + y) * width + cx + x
                 tl.store(out + to, _round(luma).to(tl.uint8), mask=write)
     write = inside & (touched > 0)
-    r, g, b = ((red + 2) >> 2).to(tl.float32), ((green + 2) >> 2).to(tl.float32), ((blue + 2) >> 2).to(tl.float32)
+    r, g, b = (
+        ((red + 2) >> 2).to(tl.float32),
+        ((green + 2) >> 2).to(tl.float32),
+        ((blue + 2) >> 2).to(tl.float32),
+    )
     to = (n * (height * 3 // 2) + height + cy // 2 + by) * width + cx + 2 * bx
     tl.store(out + to, _round(r * u_r + g * u_g + b * u_b + 128.0).to(tl.uint8), mask=write)
     tl.store(out + to + 1, _round(r * v_r + g * v_g + b * v_b + 128.0).to(tl.uint8), mask=write)

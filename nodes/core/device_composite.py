@@ -75,7 +75,9 @@ def make_plates(
     """
     counts = {len(frames), len(boxes), len(crops), len(masks)}
     if len(counts) != 1 or not len(frames):
-        raise ValueError(f"frames, boxes, crops and masks must be as many, at least one; got {sorted(counts)}")
+        raise ValueError(
+            f"frames, boxes, crops and masks must be as many, at least one; got {sorted(counts)}"
+        )
     height, width = frames[0].shape[:2]
     visible = [clamp_box(tuple(int(v) for v in box), width, height, 1) for box in boxes]
     roi_w, roi_h = (
@@ -92,7 +94,9 @@ def make_plates(
         x1, y1, x2, y2 = seen
         part = mask[y1 - int(crop[1]) : y2 - int(crop[1]), x1 - int(crop[0]) : x2 - int(crop[0])]
         if part.shape != (y2 - y1, x2 - x1):
-            raise ValueError(f"the mask of box {tuple(box)} covers {part.shape} of {(y2 - y1, x2 - x1)} pixels")
+            raise ValueError(
+                f"the mask of box {tuple(box)} covers {part.shape} of {(y2 - y1, x2 - x1)} pixels"
+            )
         weight[y1 - y : y2 - y, x1 - x : x2 - x] = part
         weights.append(weight)
     return Plates(

@@ -109,9 +109,9 @@ class TritonOps:
         padded = weight
         if block != weight.shape[0]:
             padded = torch.nn.functional.pad(weight, (0, 0, 0, block - weight.shape[0]))
-        parts = torch.empty(grid.rows, n_out, dtype=torch.float32, device=x.device)
+        parts = torch.empty(n_out, grid.rows, dtype=torch.float32, device=x.device)
         self._k.norm_dot[(grid.batch * grid.tiles,)](
-            x, scale, shift, padded, parts, grid.tiles, channels,
+            x, scale, shift, padded, parts, grid.tiles, grid.rows, channels,
             N_OUT=n_out, TILE=grid.tile, BLOCK=block, num_warps=8,
         )  # fmt: skip
         shape = (grid.batch, grid.height, grid.width, 3)
@@ -122,8 +122,8 @@ class TritonOps:
             out = x.new_empty(grid.batch, 3, grid.height, grid.width)
         tile = 256
         self._k.gather_taps[(self._cdiv(grid.height * grid.width, tile), grid.batch)](
-            parts, bias, out, bad, grid.height, grid.width,
-            N_OUT=n_out, PIXELS=pixels, TILE=tile, num_warps=4,
+            parts, bias, out, bad, grid.rows, grid.height, grid.width,
+            PIXELS=pixels, TILE=tile, num_warps=4,
         )  # fmt: skip
         return out, bad == 0 if pixels else None
 
@@ -131,8 +131,9 @@ class TritonOps:
         half = x.shape[-1] // 2
         out = x.new_empty(*x.shape[:-1], half)
         rows = x.numel() // x.shape[-1]
-        block = min(1024, _pow2(half))
-        self._k.geglu[(rows, self._cdiv(half, block))](x, out, rows, half, BLOCK=block, num_warps=4)
+        block = min(256, _pow2(half))
+        blocks = (self._cdiv(rows, 8), self._cdiv(half, block))
+        self._k.geglu[blocks](x, out, rows, half, ROWS=8, BLOCK=block, num_warps=4)
         return out
 
     def add_norm(self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
@@ -143,4 +144,3 @@ class TritonOps:
             ADD=h is not None, BLOCK=_pow2(width), num_warps=4 if width > 512 else 2,
         )  # fmt: skip
         return out, normed
-

@@ -135,12 +135,13 @@ def shuffle(
     _store_sums(v.to(tl.float32), cols, in_range, tile, mean, m2, n_channels, TILE)
 
 
-@triton.jit(do_not_specialize=["tiles"])
+@triton.jit(do_not_specialize=["tiles", "n_rows"])
 def norm_dot(
-    x, scale, shift, weight, out, tiles, n_channels,
+    x, scale, shift, weight, out, tiles, n_rows, n_channels,
     N_OUT: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    # SiLU(x * scale + shift) @ weight with the normalised tensor kept in registers; weight (BLOCK, N_OUT).
+    # SiLU(x * scale + shift) @ weight with the normalised tensor kept in registers; weight (BLOCK, N_OUT). Written as
+    # (N_OUT, n_rows), so that the sums over neighbours read whole lines.
     tile = tl.program_id(0)
     cols, o = tl.arange(0, BLOCK), tl.arange(0, N_OUT)
     rows = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
@@ -152,15 +153,15 @@ def norm_dot(
     v = tl.load(x + at, mask=in_range[None, :], other=0.0).to(tl.float32) * s[None, :] + z[None, :]
     v = (v * tl.sigmoid(v)).to(x.dtype.element_ty)
     w = tl.load(weight + cols[:, None] * N_OUT + o[None, :])
-    tl.store(out + rows[:, None] * N_OUT + o[None, :], tl.dot(v, w))
+    tl.store(out + o[:, None].to(tl.int64) * n_rows + rows[None, :], tl.trans(tl.dot(v, w)))
 
 
-@triton.jit(do_not_specialize=["height", "width"])
+@triton.jit(do_not_specialize=["n_rows", "height", "width"])
 def gather_taps(
-    parts, bias, out, finite, height, width,
-    N_OUT: tl.constexpr, PIXELS: tl.constexpr, TILE: tl.constexpr,
+    parts, bias, out, finite, n_rows, height, width,
+    PIXELS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    # The nine shifted sums of a 3x3 convolution to three channels; parts float32 (rows, N_OUT), column tap * 3 + c.
+    # The nine shifted sums of a 3x3 convolution to three channels; parts float32 (32, n_rows), line tap * 3 + c.
     b = tl.program_id(1)
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     y = i // width
@@ -173,7 +174,7 @@ def gather_taps(
         for tap in tl.static_range(9):
             yy, xx = y + tap // 3 - 1, x + tap % 3 - 1
             near = inside & (yy >= 0) & (yy < height) & (xx >= 0) & (xx < width)
-            at = (row + (tap // 3 - 1) * width + tap % 3 - 1) * N_OUT + tap * 3 + c
+            at = row + (tap // 3 - 1) * width + tap % 3 - 1 + (tap * 3 + c) * n_rows
             v += tl.load(parts + at, mask=near, other=0.0)
         if PIXELS:
             bad += tl.where(inside & ~(tl.abs(v) < 65504.0), 1, 0)
@@ -188,11 +189,11 @@ def gather_taps(
         tl.atomic_max(finite + b, tl.max(bad, axis=0))
 
 
-@triton.jit
-def geglu(x, out, n_rows, n_half, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = cols < n_half
+@triton.jit(do_not_specialize=["n_rows"])
+def geglu(x, out, n_rows, n_half, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < n_rows) & (cols < n_half)
     value = tl.load(x + row * 2 * n_half + cols, mask=inside, other=0.0).to(tl.float32)
     gate = tl.load(x + row * 2 * n_half + n_half + cols, mask=inside, other=0.0).to(tl.float32)
     gelu = 0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476))

@@ -85,9 +85,7 @@ class FastUNet:
                 x, sums = self._layer(x, sums, grid, resnet, attentions, index, context)
                 skips.append((x, sums))
             if step is not None:
-                image = F.conv2d(
-                    grid.unpack(x), channels_last(step.weight), step.bias, stride=2, padding=1
-                )
+                image = F.conv2d(grid.unpack(x), channels_last(step.weight), step.bias, stride=2, padding=1)
                 grid = Grid(grid.batch, image.shape[2], image.shape[3])
                 x = grid.pack(image)
                 sums = ops.sums(x, grid)

@@ -1,0 +1,110 @@
+"""Command bench: how fast this machine is, stage by stage, and which settings suit it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def add_commands(commands, common: argparse.ArgumentParser) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure this machine: peaks, each stage, the whole path, beside the loop as upstream runs it",
+        description="Speeds are frames per second; ratios are to the baseline of the same run. Random weights with "
+        "--size full, so no model is needed.",
+    )
+    bench.add_argument(
+        "--size", choices=("embedded", "full"), help="model; default full on a card, else embedded"
+    )
+    bench.add_argument("--device", default="auto", help="auto (a card if there is one), cpu, cuda, cuda:1")
+    bench.add_argument("--precision", metavar="LIST", help="fp32, fp16 or both, with a comma")
+    bench.add_argument(
+        "--batches", metavar="LIST", help="batch sizes, with commas; default 8,16,32 (quick: 4,8)"
+    )
+    bench.add_argument(
+        "--backends",
+        metavar="LIST",
+        help="default eager,cuda graph,fused,fused graph; inductor and tensorrt are built first (minutes)",
+    )
+    bench.add_argument("--frame", default="1080x1920", metavar="WxH", help="size of the finished video")
+    bench.add_argument(
+        "--quick", action="store_true", help="fewer batches and repeats, about a minute on a CPU"
+    )
+    bench.add_argument(
+        "--calibrate", action="store_true", help="recommend settings and project speed by stride"
+    )
+    bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
+    bench.set_defaults(run=_bench)
+
+
+def _bench(args: argparse.Namespace) -> int:
+    import torch
+
+    from ..nodes.core.bench import Row, table
+    from ..nodes.core.images import parse_size
+    from ..nodes.musetalk.bench import BACKENDS, BenchOptions, run_bench
+
+    device = torch.device(
+        args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    )
+    card = device.type == "cuda"
+    if card and not torch.cuda.is_available():
+        raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
+    options = BenchOptions(
+        device,
+        size=args.size or ("full" if card else "embedded"),
+        precisions=_words(args.precision) or (("fp16",) if card else ("fp32",)),
+        batches=_numbers(args.batches) or ((4, 8) if args.quick else (8, 16, 32)),
+        backends=_words(args.backends) or BACKENDS,
+        frame=parse_size(args.frame),
+        seconds=0.2 if args.quick else 1.0,
+    )
+
+    def show(row: Row) -> None:
+        what = row.skipped or f"{row.fps:.1f} fps"
+        print(
+            f"{row.stage}, {row.backend}, {row.precision}, batch {row.batch}: {what}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    facts = run_bench(options, show)
+    known = {field: facts[field] for field in ("machine", "peaks", "parity")}
+    for name, value in known["machine"].items():
+        print(f"{name}: {value}")
+    for name, value in known["peaks"].items():
+        print(f"copy: {value} GB/s" if name == "copy_gbps" else f"matmul {name}: {value} TFLOP/s")
+    for name, value in known["parity"].items():
+        print(f"{name} against fp32: cosine {value['cosine']}, PSNR {value['psnr_db']} dB")
+    print(table([Row(**row) for row in facts["rows"]]))
+    if args.calibrate:
+        _print_advice(facts["advice"])
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _print_advice(advice: dict | None) -> None:
+    if advice is None:
+        print("no recommendation: no whole path could be measured")
+        return
+    print(
+        f"recommended: backend {advice['backend']}, precision {advice['precision']}, batch {advice['batch']}"
+    )
+    for stride, fps in advice["fps"].items():
+        every = "every frame" if stride == 1 else f"every {stride}. frame"
+        print(f"stride {stride} (network on {every}): {fps:.1f} fps, {fps / 25:.1f} x real time at 25 fps")
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if text else ()
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in _words(text))
+    except ValueError:
+        raise ValueError(f"--batches {text!r} is no list of whole numbers; write for example 8,16") from None

@@ -1,0 +1,232 @@
+"""Measuring this machine: what it is, its peaks, and a function's time. Rows and the table they are printed in.
+
+Times are medians after a warm-up; on CUDA by events on the stream, so that what the host does meanwhile counts only
+where it holds the card up. Compare figures of one run only: clocks and neighbours differ between runs.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+STRIDES = (1, 2, 3)
+_NEAR_BEST = 0.97
+"""A batch is recommended that reaches this share of the best one's speed: smaller ones answer sooner."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement: `fps` frames per second at `batch`, or `skipped` why there is none.
+
+    share: arithmetic done, as a part of the matmul peak of the same run; ratio: to the baseline of the same run;
+    memory_mb: the most this row needed on the card beyond what was there before.
+    """
+
+    stage: str
+    backend: str
+    precision: str
+    batch: int
+    fps: float = 0.0
+    share: float | None = None
+    ratio: float | None = None
+    memory_mb: int | None = None
+    prepared_s: float | None = None
+    skipped: str = ""
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds a frame."""
+        return 1000.0 / self.fps if self.fps else float("inf")
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items() if v is not None
+        }
+
+
+def machine_facts(device: torch.device) -> dict[str, object]:
+    """Name what was measured: processor or card, its memory and driver, torch, and the commit of this pack."""
+    facts: dict[str, object] = {
+        "cpu": _cpu_name(),
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(terse=True),
+        "commit": _answer(["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]),
+    }
+    if device.type == "cuda":
+        card = torch.cuda.get_device_properties(device)
+        facts["card"] = card.name
+        facts["card_memory_gb"] = round(card.total_memory / 2**30, 1)
+        facts["capability"] = f"{card.major}.{card.minor}"
+        facts["cuda"] = torch.version.cuda
+        query = [
+            "nvidia-smi",
+            "--query-gpu=driver_version",
+            "--format=csv,noheader",
+            f"--id={device.index or 0}",
+        ]
+        facts["driver"] = _answer(query)
+    return facts
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _answer(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def median_ms(
+    function: Callable[[], object], device: torch.device, seconds: float = 0.5, least: int = 3, most: int = 50
+) -> float:
+    """Median milliseconds of a call: as many as fit into `seconds`, between `least` and `most`, after a warm-up."""
+    began = time.perf_counter()
+    function()
+    _wait(device)
+    first = time.perf_counter() - began
+    if device.type == "cuda":
+        for _ in range(2):  # clocks rise, allocators fill
+            function()
+        _wait(device)
+        began = time.perf_counter()
+        function()
+        _wait(device)
+        first = time.perf_counter() - began
+    count = max(least, min(most, int(seconds / max(first, 1e-6))))
+    return statistics.median(_once(function, device) for _ in range(count))
+
+
+def _once(function: Callable[[], object], device: torch.device) -> float:
+    if device.type != "cuda":
+        began = time.perf_counter()
+        function()
+        return (time.perf_counter() - began) * 1000
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    function()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def matmul_tflops(device: torch.device, dtype: torch.dtype, side: int) -> float:
+    """TFLOP/s of a plain matrix product of random numbers, side x side x side."""
+    a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    return 2 * side**3 / median_ms(lambda: a @ b, device, seconds=0.3) / 1e9
+
+
+def copy_gbps(device: torch.device, megabytes: int) -> float:
+    """GB/s of a copy inside the device's memory, bytes read plus bytes written."""
+    source = torch.empty(megabytes << 20, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.numel() / median_ms(lambda: target.copy_(source), device, seconds=0.3) / 1e6
+
+
+def record(function: Callable[[], object], device: torch.device) -> Callable[[], None]:
+    """Capture a call in a CUDA graph and return its replay; what the call reads must stay where it is."""
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            function()
+    torch.cuda.current_stream(device).wait_stream(side)
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = function()
+
+    def replay() -> None:
+        graph.replay()
+
+    replay.kept = kept  # the graph writes into these
+    return replay
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows as aligned text, one line each."""
+    head = ("stage", "backend", "precision", "batch", "fps", "ms", "of peak", "x baseline", "MB")
+    lines = [head]
+    for row in rows:
+        cells = [row.stage, row.backend, row.precision, str(row.batch)]
+        if row.skipped:
+            lines.append((*cells, f"skipped: {row.skipped}", "", "", "", ""))
+            continue
+        cells += [f"{row.fps:.1f}", f"{row.ms:.3f}"]
+        cells.append("" if row.share is None else f"{row.share:.0%}")
+        cells.append("" if row.ratio is None else f"{row.ratio:.2f}")
+        cells.append("" if row.memory_mb is None else str(row.memory_mb))
+        lines.append(tuple(cells))
+    full = [line for line in lines if not line[4].startswith("skipped")]
+    wide = [max(len(line[i]) for line in (full if i == 4 else lines)) for i in range(len(head))]
+    texts = []
+    for line in lines:
+        parts = [c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, wide, strict=True))]
+        texts.append("  ".join(parts).rstrip())
+    return "\n".join(texts)
+
+
+def likeness(a: Tensor, b: Tensor, peak: float) -> tuple[float, float]:
+    """Cosine, and PSNR in dB against a range of `peak`, of two tensors of one shape; NaN counts as a failure."""
+    x, y = a.double().flatten(), b.double().flatten()
+    error = float((x - y).square().mean())
+    cosine = float(torch.dot(x, y) / (x.norm() * y.norm()).clamp(min=1e-30))
+    if error == 0:
+        return cosine, float("inf")
+    return cosine, float(10 * torch.log10(torch.tensor(peak**2 / error)))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Settings for this machine and what they should give; `fps` by stride, the network running on every n-th frame."""
+
+    backend: str
+    batch: int
+    precision: str
+    fps: dict[int, float]
+
+
+def advise(whole: Sequence[Row], network: Sequence[Row]) -> Advice:
+    """Choose the backend of the fastest whole path and the smallest batch within 3 % of it; project strides.
+
+    The network's part of a frame's time shrinks with the stride, the rest stays.
+
+    Raises:
+        ValueError: nothing was measured.
+    """
+    measured = [row for row in whole if row.fps]
+    if not measured:
+        raise ValueError("no whole path was measured: nothing to recommend. See the reasons in the table")
+    best = max(measured, key=lambda row: row.fps)
+    same = [r for r in measured if (r.backend, r.precision) == (best.backend, best.precision)]
+    chosen = min((r for r in same if r.fps >= _NEAR_BEST * best.fps), key=lambda row: row.batch)
+    key = (chosen.backend, chosen.precision, chosen.batch)
+    neural = [row.ms for row in network if (row.backend, row.precision, row.batch) == key and row.fps]
+    part = min(neural[0], chosen.ms) if neural else chosen.ms
+    fps = {stride: 1000.0 / (part / stride + chosen.ms - part) for stride in STRIDES if part or stride == 1}
+    return Advice(chosen.backend, chosen.batch, chosen.precision, fps)

@@ -1,0 +1,382 @@
+"""MuseTalk's stages measured: per backend, precision and batch, beside the loop as upstream runs it.
+
+Baseline: batch 20, eager, weights as constructed (contiguous), positions, UNet, VAE, pictures as uint8 on the host, one
+stream, no composite. Everything with random weights (full size) or the embedded model; speed depends on neither.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.bench import Row, advise, copy_gbps, likeness, machine_facts, matmul_tflops, median_ms, record
+from ..core.blend import composite, crop_geometry, lower_face_mask
+from ..core.color import Nv12Encoder, matrix_for_height, nv12_planes
+from ..core.device_composite import Plates, composite_nv12, make_plates
+from .config import OFFICIAL
+from .fast import FastNets, PlainNets, fast_nets
+from .model import MuseTalkNets, load_embedded, memory_format, to_rgb_uint8
+
+SIZES = ("embedded", "full")
+BACKENDS = ("eager", "cuda graph", "fused", "fused graph")
+"""Torch modules as they are and captured; the fused kernels, called one by one and captured."""
+ENGINES = ("inductor", "tensorrt")
+"""Measured only when asked for by name: they are built first, which takes minutes."""
+BASELINE_BATCH = 20
+NETWORK, WHOLE, COMPOSITE = "UNet + VAE", "whole path", "composite + NV12"
+_N_PLATES = 4
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What to measure. `frame` width, height of the finished video; `seconds` spent on one row,
+    about, and at least `least` calls."""
+
+    device: torch.device
+    size: str = "embedded"
+    precisions: tuple[str, ...] = ("fp32",)
+    batches: tuple[int, ...] = (8, 16, 32)
+    backends: tuple[str, ...] = BACKENDS
+    frame: tuple[int, int] = (1080, 1920)
+    seconds: float = 0.5
+    least: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        known = (*BACKENDS, *ENGINES)
+        for name, values, allowed in (
+            ("size", (self.size,), SIZES),
+            ("precision", self.precisions, tuple(_DTYPES)),
+            ("backend", self.backends, known),
+        ):
+            for value in values:
+                if value not in allowed:
+                    raise ValueError(f"{name} {value!r} is unknown; use one of {', '.join(allowed)}")
+        if not self.batches or min(self.batches) < 1 or max(self.batches) > 64:
+            raise ValueError(f"batches {self.batches} must be between 1 and 64")
+        if self.frame[0] % 2 or self.frame[1] % 2 or min(self.frame) < 128:
+            raise ValueError(f"frame {self.frame[0]}x{self.frame[1]} needs even sides of at least 128 pixels")
+
+
+def run_bench(options: BenchOptions, tell: Callable[[Row], object] = lambda row: None) -> dict[str, object]:
+    """Measure and return everything as JSON-ready facts; `tell` gets every row as it comes.
+
+    Returns:
+        machine, options, peaks (TFLOP/s by precision, GB/s), rows, parity (by precision: cosine and PSNR against
+        fp32 of the same weights), advice or None.
+    """
+    with torch.inference_mode(), _exact_products():
+        return _Bench(options, tell).run()
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """fp32 means fp32: no TF32 in the reference. Other code keeps its own setting."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@dataclass
+class _Bench:
+    options: BenchOptions
+    tell: Callable[[Row], object]
+    rows: list[Row] = field(default_factory=list)
+    peaks: dict[str, float] = field(default_factory=dict)
+    parity: dict[str, dict[str, float]] = field(default_factory=dict)
+    baseline: dict[str, float] = field(default_factory=dict)
+    flop: dict[str, float] = field(default_factory=dict)
+    fast: FastNets | PlainNets | None = None
+
+    def run(self) -> dict[str, object]:
+        o = self.options
+        big = o.device.type == "cuda"
+        for precision in o.precisions:
+            self.peaks[precision] = matmul_tflops(o.device, _DTYPES[precision], 8192 if big else 1024)
+        self.peaks["copy_gbps"] = copy_gbps(o.device, 4096 if big else 128)
+        torch.manual_seed(o.seed)
+        for precision in o.precisions:
+            self._precision(precision)
+        network = [r for r in self.rows if r.stage == NETWORK]
+        whole = [r for r in self.rows if r.stage == WHOLE]
+        advice = advise(whole, network) if any(r.fps for r in whole) else None
+        return {
+            "machine": machine_facts(o.device),
+            "size": o.size,
+            "frame": list(o.frame),
+            "peaks": {k: round(v, 2) for k, v in self.peaks.items()},
+            "gflop": {k: round(v, 2) for k, v in self.flop.items()},
+            "parity": self.parity,
+            "rows": [row.as_dict() for row in self.rows],
+            "advice": None if advice is None else vars(advice),
+        }
+
+    def _precision(self, precision: str) -> None:
+        o, dtype = self.options, _DTYPES[precision]
+        nets = self._nets()
+        most = max(*o.batches, BASELINE_BATCH)
+        given = _inputs(nets, most, o.device)
+        if not self.flop:
+            self.flop = _gflop(nets, *(t[:1] for t in given))
+        sample = min(4, most)
+        exact = nets(*(t[:sample] for t in given)).cpu()
+        nets.to(dtype)
+        given = tuple(t.to(dtype) for t in given)
+        self._baseline(nets, given, precision)
+        # From here on the weights lie as the pipeline has them.
+        for name, parameter in nets.named_parameters():
+            if parameter.ndim == 4 and o.device.type == "cpu":
+                parameter.data = parameter.data.contiguous(memory_format=memory_format(name, parameter))
+        plates = _plates(nets, o)
+        for backend in o.backends:
+            if backend in ENGINES:
+                self._engine(nets, given, precision, backend, plates)
+            else:
+                self._backend(nets, given, precision, backend, plates, exact)
+        if o.device.type != "cpu":
+            self._host_composite(nets, precision)
+        del nets, given, plates
+        self.fast = None
+        gc.collect()
+        if o.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _nets(self) -> MuseTalkNets:
+        if self.options.size == "embedded":
+            return load_embedded().to(self.options.device)
+        with torch.device(self.options.device):
+            nets = MuseTalkNets(OFFICIAL)
+        return nets.to(self.options.device).eval().requires_grad_(False)
+
+    def _baseline(self, nets: MuseTalkNets, given: tuple[Tensor, Tensor], precision: str) -> None:
+        plain = nets
+        if self.options.size == "embedded":
+            for parameter in plain.parameters():
+                parameter.data = parameter.data.contiguous()
+        latents, tokens = (t[:BASELINE_BATCH] for t in given)
+
+        def loop() -> Tensor:
+            return to_rgb_uint8(plain(latents, tokens)).cpu()
+
+        def on_host() -> Tensor:
+            pictures = (plain(latents, tokens) / 2 + 0.5).clamp(0, 1).cpu().permute(0, 2, 3, 1)
+            return pictures.float().mul_(255).round_().to(torch.uint8)
+
+        row = self._row("baseline", "upstream loop", precision, BASELINE_BATCH)
+        row = self._measure(row, loop, NETWORK)
+        self.baseline[precision] = row.fps
+        frame, box, crop, mask = _scene(self.options.frame)
+
+        def blended() -> None:
+            for face in loop().numpy():
+                composite(frame.copy(), face, box, crop, mask)
+
+        plain_row = self._row("", row.backend, precision, BASELINE_BATCH)
+        self._measure(replace(plain_row, stage="baseline, uint8 on the host"), on_host, None)
+        self._measure(replace(plain_row, stage="baseline + CPU blend"), blended, None)
+
+    def _backend(self, nets, given, precision: str, backend: str, plates: Plates, exact: Tensor) -> None:
+        o = self.options
+        fused, graph = backend.startswith("fused"), backend.endswith("graph")
+        fast = self._fused(nets) if fused else None
+        reason = ""
+        if fused and not isinstance(fast, FastNets):
+            reason = fast.reason
+        elif graph and o.device.type != "cuda":
+            reason = f"needs a CUDA device, this is {o.device.type}"
+        if reason:
+            self._note(replace(self._row(NETWORK, backend, precision, max(o.batches)), skipped=reason))
+            return
+        if fused or backend == "eager":
+            got = (fast or nets)(*(t[: len(exact)] for t in given)).cpu()
+            cosine, psnr = likeness(got, exact, peak=2.0)
+            self.parity[f"{backend} {precision}"] = {
+                "cosine": round(cosine, 7),
+                "psnr_db": min(round(psnr, 2), 999.0),
+            }
+        for batch in o.batches:
+            for stage, call in _calls(nets, fast, tuple(t[:batch] for t in given), plates, o.frame).items():
+                row = self._row(stage, backend, precision, batch)
+                self._measure(row, call, stage, graph)
+
+    def _engine(self, nets: MuseTalkNets, given, precision: str, backend: str, plates: Plates) -> None:
+        for batch in self.options.batches:
+            row = self._row(NETWORK, backend, precision, batch)
+            self._engine_batch(nets, tuple(t[:batch] for t in given), row, plates)
+
+    def _engine_batch(
+        self, nets: MuseTalkNets, given: tuple[Tensor, Tensor], row: Row, plates: Plates
+    ) -> None:
+        from ..core.engine import EngineOptions, open_engine
+        from .engine import musetalk_stage
+
+        device, began = self.options.device, time.perf_counter()
+        spec, stage = musetalk_stage(nets, device)
+        engine = open_engine(spec, stage, EngineOptions(row.backend, row.batch, build=True), device)
+        row = replace(row, prepared_s=time.perf_counter() - began)
+        if engine.backend != row.backend:
+            why = engine.skipped.get(row.backend, f"it fell back to {engine.backend}")
+            self._note(replace(row, skipped=why))
+            engine.close()
+            return
+        latents, tokens = given
+        index = torch.arange(row.batch, device=device) % _N_PLATES
+
+        def whole() -> Tensor:
+            made = engine(latents=latents, tokens=tokens)
+            return composite_nv12(made["crops"], plates, index, made["finite"])
+
+        self._measure(row, lambda: engine(latents=latents, tokens=tokens), NETWORK)
+        self._measure(replace(row, stage=WHOLE), whole, NETWORK)
+        engine.close()
+
+    def _host_composite(self, nets: MuseTalkNets, precision: str) -> None:
+        size = nets.config.crop_size
+        face = np.random.default_rng(0).integers(0, 256, (1, size, size, 3), dtype=np.uint8)
+        one = _host_frames(self.options.frame)
+        ms = median_ms(lambda: one(face), torch.device("cpu"), self.options.seconds, self.options.least)
+        self._note(replace(self._row(COMPOSITE, "CPU", precision, 1), fps=1000 / ms))
+
+    def _fused(self, nets: MuseTalkNets) -> FastNets | PlainNets:
+        if self.fast is None or self.fast.nets is not nets:
+            self.fast = fast_nets(nets)
+        return self.fast
+
+    def _row(self, stage: str, backend: str, precision: str, batch: int) -> Row:
+        return Row(stage, backend, precision, batch)
+
+    def _measure(self, row: Row, call: Callable, work: str | None, graph: bool = False) -> Row:
+        """Time `call` (row.batch frames); `work` names whose arithmetic it does."""
+        device = self.options.device
+        cuda, began = device.type == "cuda", time.perf_counter()
+        try:
+            if cuda:
+                torch.cuda.synchronize(device)
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+            timed = record(call, device) if graph else call
+            if graph:
+                row = replace(row, prepared_s=time.perf_counter() - began)
+            fps = 1000 * row.batch / median_ms(timed, device, self.options.seconds, self.options.least)
+        except (RuntimeError, MemoryError) as e:
+            return self._note(replace(row, skipped=str(e).splitlines()[0][:100]))
+        gflop = self.flop.get(NETWORK if work == WHOLE else work or "")
+        share = fps * gflop / 1000 / self.peaks[row.precision] if gflop else None
+        base = self.baseline.get(row.precision)
+        comparable = row.stage in (NETWORK, WHOLE) and base
+        used = (torch.cuda.max_memory_allocated(device) - before) >> 20 if cuda else None
+        made = replace(row, fps=fps, share=share, ratio=fps / base if comparable else None, memory_mb=used)
+        del timed
+        return self._note(made)
+
+    def _note(self, row: Row) -> Row:
+        self.rows.append(row)
+        self.tell(row)
+        return row
+
+
+def _calls(
+    nets: MuseTalkNets,
+    fast: FastNets | None,
+    given: tuple[Tensor, Tensor],
+    plates: Plates,
+    frame: tuple[int, int],
+) -> dict[str, Callable]:
+    """The stages as functions without arguments, on inputs that stay where they are."""
+    latents, tokens = (t.clone() for t in given)
+    index = torch.arange(len(latents), device=latents.device) % _N_PLATES
+    scale = nets.config.vae.scaling_factor
+    placed = tokens + nets.positions.to(tokens.dtype)
+    made = nets.unet(latents, placed).clone()
+    on_host = _host_frames(frame)
+
+    def pixels() -> tuple[Tensor, Tensor]:
+        if fast is not None:
+            return fast.pixels(latents, tokens)
+        images = nets(latents, tokens)
+        return to_rgb_uint8(images.nan_to_num()), images.isfinite().flatten(1).all(1)
+
+    def finish(crops: Tensor, finite: Tensor | None = None) -> object:
+        if crops.device.type == "cpu":  # OpenCV, as the pipeline does it there
+            return on_host(crops.numpy())
+        return composite_nv12(crops, plates, index, finite)
+
+    crops = torch.randint(0, 256, (len(latents), *2 * (nets.config.crop_size,), 3), dtype=torch.uint8)
+    crops = crops.to(latents.device)
+    return {
+        "UNet": lambda: fast.latents(latents, tokens) if fast else nets.unet(latents, placed),
+        "VAE decode": lambda: fast.decode(made) if fast else to_rgb_uint8(nets.vae.decode(made / scale)),
+        NETWORK: pixels,
+        COMPOSITE: lambda: finish(crops),
+        WHOLE: lambda: finish(*pixels()),
+    }
+
+
+def _host_frames(frame: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
+    """Composite and NV12 on the CPU: crops (n, S, S, 3) -> the last frame as NV12."""
+    pixels, box, crop, mask = _scene(frame)
+    width, height = frame
+    encoder = Nv12Encoder(width, height, matrix_for_height(height))
+    out = np.empty((height * 3 // 2, width), np.uint8)
+
+    def run(faces: np.ndarray) -> np.ndarray:
+        for face in faces:
+            done = pixels.copy()
+            composite(done, face, box, crop, mask)
+            encoder.convert(done, *nv12_planes(out))
+        return out
+
+    return run
+
+
+def _inputs(nets: MuseTalkNets, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    config = nets.config
+    latents = torch.randn(n, 2 * config.latent_channels, config.latent_size, config.latent_size)
+    tokens = torch.randn(n, config.n_tokens, config.whisper.d_model)
+    return latents.to(device), tokens.to(device)
+
+
+def _gflop(nets: MuseTalkNets, latents: Tensor, tokens: Tensor) -> dict[str, float]:
+    """Arithmetic of one frame by the plain modules, in GFLOP (a multiplication and an addition are two)."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counts = {}
+    with FlopCounterMode(display=False) as counter:
+        made = nets.unet(latents, tokens + nets.positions)
+    counts["UNet"] = counter.get_total_flops() / 1e9
+    with FlopCounterMode(display=False) as counter:
+        nets.vae.decode(made)
+    counts["VAE decode"] = counter.get_total_flops() / 1e9
+    counts[NETWORK] = counts["UNet"] + counts["VAE decode"]
+    return counts
+
+
+def _scene(frame: tuple[int, int]) -> tuple[np.ndarray, tuple, tuple, np.ndarray]:
+    """A noise frame (H, W, 3) and a face box two fifths as wide, with its crop geometry and mask."""
+    width, height = frame
+    pixels = np.random.default_rng(1).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    side = min(width, height) * 2 // 5
+    x, y = (width - side) // 2, (height - side) // 3
+    box = (x, y, x + side, y + side * 5 // 4)
+    crop = crop_geometry(box)
+    return pixels, box, crop, lower_face_mask(crop)
+
+
+def _plates(nets: MuseTalkNets, options: BenchOptions) -> Plates:
+    pixels, box, crop, mask = _scene(options.frame)
+    matrix = matrix_for_height(options.frame[1])
+    made = make_plates(
+        [pixels] * _N_PLATES, [box] * _N_PLATES, [crop] * _N_PLATES, [mask] * _N_PLATES, matrix
+    )
+    return made.to(options.device)
