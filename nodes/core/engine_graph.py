@@ -30,6 +30,8 @@ class GraphRunner:
         stream.wait_stream(torch.cuda.current_stream(request.device))
         self._graph: torch.cuda.CUDAGraph | None = torch.cuda.CUDAGraph()
         self._outputs: Mapping[str, Tensor] = {}
+        # Not called again, but it owns weights that the recording reads.
+        self._function: StageFunction | None = function
         try:
             with _fastest_convolutions(), torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
@@ -51,6 +53,7 @@ class GraphRunner:
         graph, self._graph, self._outputs = self._graph, None, {}
         if graph is not None:
             graph.reset()
+        self._function = None
 
 
 def open_graph(request: RunnerRequest) -> GraphRunner:

@@ -8,9 +8,18 @@ import torch
 from engine_stubs import SPEC, StubRunner, rows, stub_stage
 
 from talkinghead.nodes.core import engine as engine_module
+from talkinghead.nodes.core import engine_graph
 from talkinghead.nodes.core.engine import EngineOptions, StageEngine, backend_order, open_engine
 from talkinghead.nodes.core.engine_shelf import EngineShelf
-from talkinghead.nodes.core.engine_spec import EngineSkipped, StageSpec, TensorSpec, compare, is_out_of_memory
+from talkinghead.nodes.core.engine_spec import (
+    EngineIdentity,
+    EngineSkipped,
+    RunnerRequest,
+    StageSpec,
+    TensorSpec,
+    compare,
+    is_out_of_memory,
+)
 from talkinghead.nodes.core.report import Report
 
 CPU = torch.device("cpu")
@@ -368,3 +377,72 @@ def test_a_shelf_builds_again_only_when_told_to():
     built = shelf.get(module, stage_of, EngineOptions(batch=2, build=True), CPU, Report())
     assert built is not plain
     assert shelf.get(module, stage_of, EngineOptions(batch=2), CPU, Report()) is built
+
+
+class FastStage:
+    """A stage with a fast form, as `fast_form` of MuseTalk gives it."""
+
+    def __init__(self, form, why=None):
+        self.form, self.why = form, why
+
+    def __call__(self, a, b):
+        return stub_stage(a, b)
+
+    def fast_form(self):
+        if isinstance(self.form, Exception):
+            raise self.form
+        return self.form, self.why
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Record what would be captured, on a request that says CUDA: (function or None for the plain one) per capture."""
+    seen = []
+
+    def runner(request, function=None):
+        seen.append(function)
+        if function is not None and getattr(function, "broken", False):
+            raise RuntimeError("triton: no kernel image")
+        return StubRunner(request)
+
+    monkeypatch.setattr(engine_graph, "GraphRunner", runner)
+
+    def capture(function):
+        seen.clear()
+        report = Report()
+        request = RunnerRequest(
+            SPEC, function, {}, 4, torch.device("cuda"), None, None, EngineIdentity(), True, report
+        )
+        engine_graph.open_graph(request)
+        return list(seen), report.facts
+
+    return capture
+
+
+def test_a_graph_records_the_fast_form_or_says_why_not(recorded):
+    def fast(a, b):
+        return stub_stage(a, b)
+
+    assert recorded(stub_stage) == ([None], {})
+    assert recorded(FastStage(fast)) == ([fast], {})
+    assert recorded(FastStage(None, "no triton")) == ([None], {"fast kernels": "not used: no triton"})
+    fast.broken = True
+    seen, facts = recorded(FastStage(fast))
+    assert seen == [fast, None]
+    assert facts == {"fast kernels": "not used: RuntimeError: triton: no kernel image"}
+    assert recorded(FastStage(ValueError("odd width")))[1] == {
+        "fast kernels": "not used: ValueError: odd width"
+    }
+    with pytest.raises(MemoryError):  # then the batch is halved, not the speed
+        recorded(FastStage(MemoryError()))
+
+
+def test_memory_outside_of_torch_counts(backend):
+    class Foreign(StubRunner):
+        memory_bytes = 123
+
+    backend(Foreign)
+    engine = opened(2, "inductor")
+    assert engine.memory_bytes == 123
+    engine.close()
+    assert engine.memory_bytes == 0

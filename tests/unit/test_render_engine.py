@@ -265,3 +265,21 @@ def test_build_says_when_the_backend_cannot_be_had(tiny_model, tmp_path, monkeyp
     monkeypatch.setitem(engine_module.OPENERS, "inductor", skip)
     with pytest.raises(ValueError, match="backend inductor cannot be built here: no compiler"):
         build_engine(ctx, replace(tiny_model, backend="inductor"), 2)
+
+
+def test_the_stage_has_forms_for_other_backends(tiny_model):
+    """On a CPU there is no fast form, and why is said; TensorRT's form gives the same crops and flags."""
+    nets = tiny_model.build()
+    spec, stage = musetalk_stage(nets, torch.device("cpu"))
+    form, why = stage.fast_form()
+    assert form is None
+    assert why
+    export = stage.export_form()
+    given = spec.sample(2, "cpu")
+    with torch.inference_mode():
+        wanted = stage(**given)
+        images = export.module(*(given[t.name] for t in export.spec.inputs))
+        images = images if isinstance(images, torch.Tensor) else images[0]
+        got = export.finish({export.spec.outputs[0].name: images})
+    assert torch.equal(got["crops"], wanted["crops"])
+    assert torch.equal(got["finite"], wanted["finite"])
