@@ -8,5 +8,13 @@ def node_classes() -> list:
     from .musetalk import nodes as musetalk_nodes
     from .tts import nodes as tts_nodes
 
-    modules = (tts_nodes, shared_nodes, avatar_nodes, inspect_nodes, musetalk_nodes, engine_nodes, video_nodes)
+    modules = (
+        tts_nodes,
+        shared_nodes,
+        avatar_nodes,
+        inspect_nodes,
+        musetalk_nodes,
+        engine_nodes,
+        video_nodes,
+    )
     return [node for module in modules for node in module.NODES]
