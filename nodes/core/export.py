@@ -16,7 +16,8 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ OPSET = 18
 """TensorRT-RTX refuses opset 23's Attention; the dynamo exporter writes nothing below 18."""
 OPSETS = (18, 20)
 MAX_BATCH = 64
+SCRATCH = ".part-export-"
+STALE_SECONDS = 24 * 3600
 INSTALL = "pip install onnx onnxscript"
 
 
@@ -187,10 +190,7 @@ def export_onnx(
         module = cpu_copy(module).eval()
         _check_outputs(module, spec, batch)
         program = _onnx_program(module, spec, batch, opset)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.parent / f".part-{uuid.uuid4().hex}"
-    work.mkdir()
-    try:
+    with scratch_folder(path.parent) as work:
         # The graph names its data file, so both are written under their final names.
         program.save(str(work / path.name), external_data=True)
         model = onnx.load(str(work / path.name), load_external_data=False)
@@ -217,9 +217,22 @@ def export_onnx(
             },
         }
         _move_into_place(work, path, full)
+    return OnnxGraph(path, full)
+
+
+@contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A folder in `parent` (made if missing) for the time of the block; those of runs that died a day ago go too."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for old in parent.glob(SCRATCH + "*"):
+        if time.time() - old.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(old, ignore_errors=True)
+    work = parent / f"{SCRATCH}{uuid.uuid4().hex}"
+    work.mkdir()
+    try:
+        yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return OnnxGraph(path, full)
 
 
 def open_onnx(path: Path, verify: bool = False) -> OnnxGraph:

@@ -8,7 +8,6 @@ and from 12.0 on: RTX 30, 40 and 50, no data-centre card.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from .engine_cache import CachedEngine, EngineCache, engine_key, machine_facts, package_version
 from .engine_spec import EngineSkipped, RunnerRequest, StageSpec, first_line
-from .export import OPSET, BatchRange, ExportForm, export_form, export_onnx
+from .export import OPSET, BatchRange, ExportForm, export_form, export_onnx, scratch_folder
 from .interrupt import is_interrupt
 
 INSTALL = "pip install onnxruntime onnxruntime-ep-nv-tensorrt-rtx"
@@ -247,8 +246,8 @@ def _build(
     target.mkdir(parents=True)
     try:
         # The graph and its weights are needed for the build alone and are as large as the checkpoint.
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=cache.folder) as folder:
-            path = Path(folder) / f"{form.spec.name}.onnx"
+        with scratch_folder(cache.folder) as folder:
+            path = folder / f"{form.spec.name}.onnx"
             graph = export_onnx(form.module, form.spec, path, BatchRange(request.batch, request.batch))
             with request.report.timed("TensorRT-RTX build"):
                 compile_context(ort, device, graph.path, target / CONTEXT)

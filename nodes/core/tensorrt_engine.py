@@ -6,7 +6,6 @@ torch's allocator; `TensorRtRunner.memory_bytes` tells it.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from .engine_cache import CachedEngine, EngineCache, engine_key, machine_facts
 from .engine_spec import EngineSkipped, RunnerRequest, StageSpec
-from .export import OPSET, BatchRange, ExportForm, export_form, export_onnx
+from .export import OPSET, BatchRange, ExportForm, export_form, export_onnx, scratch_folder
 from .onnx_engine import RtxRunner, open_tensorrt_rtx
 from .tensorrt_build import PlanOptions, Profile, TensorRt, build_plan, import_tensorrt
 
@@ -260,10 +259,9 @@ def _build(
     options: PlanOptions,
     request: RunnerRequest,
 ) -> CachedEngine:
-    cache.folder.mkdir(parents=True, exist_ok=True)
     # The graph and its weights are needed for the build alone and are as large as the checkpoint.
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=cache.folder) as folder:
-        path = Path(folder) / f"{form.spec.name}.onnx"
+    with scratch_folder(cache.folder) as folder:
+        path = folder / f"{form.spec.name}.onnx"
         graph = export_onnx(form.module, form.spec, path, BatchRange(request.batch, request.batch))
         built = build_plan(graph, form.spec, cache.place(key, SUFFIX), options, tensorrt=rt)
     facts = {
