@@ -47,6 +47,9 @@ def build_options() -> argparse.ArgumentParser:
     p.add_argument("--cheeks", metavar="L,R", help="half widths of mask jaw in 512ths (default: 90,90)")
     p.add_argument("--expand", type=float, help="side of the crop over the box's longer side (default: 1.5)")
     p.add_argument(
+        "--blur", type=float, help="feather of jaw, raw, neck as a share of the side (default: 0.1)"
+    )
+    p.add_argument(
         "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
     )
     return p
@@ -108,6 +111,7 @@ def _avatar_options(args: argparse.Namespace, model):
         "extra_margin": args.margin,
         "bbox_shift": args.bbox_shift,
         "expand": args.expand,
+        "blur": args.blur,
         "missing": args.missing,
         "background": args.background,
     }

@@ -62,7 +62,7 @@ def test_build_options_reach_the_packet(run, face, tmp_path):
     manifest = json.loads((tmp_path / "models/avatars/a/packet.json").read_text("utf-8"))
     options = manifest["options"]
     assert (options["mask"], options["cheek_left"], options["cheek_right"]) == ("jaw", 40, 50)
-    assert (options["extra_margin"], options["expand"]) == (7, 1.7)
+    assert (options["extra_margin"], options["expand"], options["blur"]) == (7, 1.7, 0.05)
     assert "--cheeks '90' is not L,R" in run("build", face[0], "--cheeks", "90", code=2)[1]
     assert "mask 'nose' is unknown" in run("build", face[0], "--mask", "nose", code=2)[1]
 
