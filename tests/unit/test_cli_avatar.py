@@ -45,20 +45,8 @@ def test_build_finds_the_face(run, face, tmp_path):
 
 
 def test_build_options_reach_the_packet(run, face, tmp_path):
-    run(
-        "build",
-        face[0],
-        "--id",
-        "a",
-        "--preset",
-        "1.5",
-        "--cheeks",
-        "40,50",
-        "--margin",
-        "7",
-        "--expand",
-        "1.7",
-    )
+    dials = ("--preset", "1.5", "--cheeks", "40,50", "--margin", "7", "--expand", "1.7", "--blur", "0.05")
+    run("build", face[0], "--id", "a", *dials)
     manifest = json.loads((tmp_path / "models/avatars/a/packet.json").read_text("utf-8"))
     options = manifest["options"]
     assert (options["mask"], options["cheek_left"], options["cheek_right"]) == ("jaw", 40, 50)
