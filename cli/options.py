@@ -24,7 +24,10 @@ def model_options() -> argparse.ArgumentParser:
 def build_options() -> argparse.ArgumentParser:
     """Return the options that say how a source becomes an avatar."""
     p = argparse.ArgumentParser(add_help=False)
-    p.add_argument("--box", help="face box x1,y1,x2,y2 in pixels of the source, instead of detection")
+    p.add_argument(
+        "--box",
+        help="face box x1,y1,x2,y2 in pixels of the source, instead of detection (--box=-5,... if it starts below 0)",
+    )
     p.add_argument(
         "--face", default="largest", help="largest, a number from the left, or x,y (default: largest)"
     )
@@ -53,6 +56,12 @@ def build_options() -> argparse.ArgumentParser:
         "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
     )
     return p
+
+
+def given_build_options(args: argparse.Namespace) -> list[str]:
+    """Return the build options that were given another value than their default, as written on the command line."""
+    plain = vars(build_options().parse_args([]))
+    return ["--" + name.replace("_", "-") for name, value in plain.items() if getattr(args, name) != value]
 
 
 def search_roots(args: argparse.Namespace) -> list[Path]:
