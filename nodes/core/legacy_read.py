@@ -43,6 +43,7 @@ _NUMBERED = re.compile(r"[0-9]{8}\.png", re.IGNORECASE)
 _STORAGES = ("Float", "Half", "BFloat16", "Double", "Byte", "Bool", "Int", "Long", "Short", "Char")
 _LARGEST = 1_000_000
 """Pixels: a coordinate beyond this is no coordinate."""
+_KIND_DEPTH = 3
 _REFUSED = re.compile(r"(?:GLOBAL|[Uu]nsupported (?:class|global)[: ]*)\s*([\w.]+)")
 
 
@@ -290,11 +291,10 @@ def _mask_list(masks: Any, name: str) -> list[np.ndarray]:
 
 def _mask_levels(mask: Any, where: str) -> np.ndarray:
     """Return a mask as uint8 (rows, columns), from floats in 0..1 or levels in 0..255."""
-    mask = (
-        mask.float().numpy()
-        if isinstance(mask, torch.Tensor) and mask.is_floating_point()
-        else np.asarray(mask)
-    )
+    if not isinstance(mask, (torch.Tensor, np.ndarray)):
+        raise PacketError(f"{where}: must be an array of (1, rows, columns), is {_kind(mask)}")
+    if isinstance(mask, torch.Tensor):
+        mask = mask.float().numpy() if mask.is_floating_point() else mask.numpy()
     if mask.ndim == 3 and mask.shape[0] == 1:
         mask = mask[0]
     if mask.ndim != 2 or mask.dtype.kind not in "fubi":
@@ -335,15 +335,27 @@ def _latents(file: Path) -> torch.Tensor:
 def _numbers(file: Path, width: int) -> np.ndarray:
     """Return a pickled list of `width` coordinates each as int64 (N, width)."""
     found = restricted_load(file.read_bytes(), file.name)
-    try:
-        values = np.asarray([np.asarray(row, np.float64) for row in found], np.float64).reshape(
-            len(found), -1
-        )
-    except (TypeError, ValueError):
-        values = np.empty((0, 0))
-    if values.shape[1:] != (width,) or not np.isfinite(values).all() or (np.abs(values) > _LARGEST).any():
+    is_list = isinstance(found, (list, tuple)) or (isinstance(found, np.ndarray) and found.ndim == 2)
+    if not is_list or not len(found):
         raise PacketError(f"{file.name}: must be a list of {width} pixel coordinates each, is {_kind(found)}")
-    return values.astype(np.int64)
+    for i, row in enumerate(found):
+        if not _is_row(row, width):
+            raise PacketError(
+                f"{file.name}, entry {i}: must be {width} pixel coordinates within {_LARGEST}, is {_kind(row)}"
+            )
+    return np.array([[int(v) for v in row] for row in found], np.int64).reshape(-1, width)
+
+
+def _is_row(row: Any, width: int) -> bool:
+    """Whether `row` is flat and of plain numbers. Looked at one by one: lists in lists can unfold without end."""
+    if not isinstance(row, (list, tuple, np.ndarray)) or (isinstance(row, np.ndarray) and row.ndim != 1):
+        return False
+    return len(row) == width and all(
+        isinstance(v, (int, float, np.integer, np.floating))
+        and not isinstance(v, bool)
+        and -_LARGEST <= v <= _LARGEST  # false for NaN
+        for v in row
+    )
 
 
 def _read_facts(file: Path) -> dict[str, Any]:
@@ -354,9 +366,10 @@ def _read_facts(file: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _kind(value: Any) -> str:
+def _kind(value: Any, depth: int = 0) -> str:
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f"{value.dtype} {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)}" + (f", the first {_kind(value[0])}" if value else "")
+        first = f", the first {_kind(value[0], depth + 1)}" if value and depth < _KIND_DEPTH else ""
+        return f"a list of {len(value)}{first}"
     return type(value).__name__
