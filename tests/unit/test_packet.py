@@ -170,13 +170,13 @@ def test_a_file_in_place_of_a_folder_is_named(tmp_path):
         open_packet(tmp_path / "anna")
     assert list_packets([tmp_path, tmp_path / "not there yet"]) == []
     for root in (tmp_path / "anna", tmp_path / "anna" / "avatars"):
-        for use in (
-            lambda: list_packets([root]),
-            lambda: find_packet("bob", [root]),
-            lambda: write_packet(root, info(), tensors()),
+        for use, arguments in (
+            (list_packets, ([root],)),
+            (find_packet, ("bob", [root])),
+            (write_packet, (root, info(), tensors())),
         ):
             with pytest.raises(PacketError, match="anna is not a folder"):
-                use()
+                use(*arguments)
     assert (tmp_path / "anna").read_text() == "mine"
 
 

@@ -242,7 +242,7 @@ def nested(depth):
     return value
 
 
-@pytest.mark.parametrize("form, file", [
+@pytest.mark.parametrize(("form", "file"), [
     ("seven files", "coords.pkl"), ("seven files", "mask_coords.pkl"), ("seven files", "geometry.pkl"),
     ("four files", "masks.pkl"), ("realtime", "coords.pkl"),
 ])  # fmt: skip
