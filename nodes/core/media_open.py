@@ -11,10 +11,10 @@ from functools import lru_cache
 from pathlib import Path
 
 _FOLLOWING = frozenset(
-    "applehttp avisynth concat concatf dash dvdvideo hls image2 imf lavfi rtp rtsp sap sdp vapoursynth vobsub "
+    "applehttp avisynth concat concatf dash dvdvideo hls image2 imf lavfi rtp rtsp sap sdp tty vapoursynth vobsub "
     "webm_dash_manifest".split()
 )
-"""Formats that read other files, the network, devices or scripts."""
+"""Formats that read other files, the network, devices or scripts; tty makes pictures of any text."""
 
 
 def open_media(path: str | os.PathLike):

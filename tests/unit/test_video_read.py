@@ -273,8 +273,7 @@ def test_a_clip_that_is_cut_short_is_reported(tmp_path, suffix, with_sound):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     ctx, stream = RunContext(), VideoStream(path)
     assert stream.info.n_frames < 25
-    assert numbers(stream) == list(range(stream.info.n_frames))
-    list(stream.chunks(ctx, 8))
+    assert sum(c.num_frames for c in stream.chunks(ctx, 8)) == stream.info.n_frames
     assert any(
         re.search(rf"a\.{suffix} says it lasts \d\.\d\d s and ends at 0\.", w) for w in ctx.report.warnings
     )
