@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .checkpoint import refuse_by_name
 from .frames import FrameStream, RunContext
 from .image_read import image_facts, read_image
 from .packet import PacketError
@@ -40,7 +40,6 @@ FORMS = {
 _INFO_FILE = {"seven files": "avator_info.json", "realtime": "avator_info.json", "four files": "meta.json"}
 _SOURCE_FIELDS = ("source", "video_path", "source_path", "image", "video", "path")
 _NUMBERED = re.compile(r"[0-9]{8}\.png", re.IGNORECASE)
-_STORAGES = ("Float", "Half", "BFloat16", "Double", "Byte", "Bool", "Int", "Long", "Short", "Char")
 _LARGEST = 1_000_000
 """Pixels: a coordinate beyond this is no coordinate."""
 _KIND_DEPTH = 3
@@ -221,7 +220,7 @@ def load_pt(path: Path) -> Any:
     except pickle.UnpicklingError as e:
         name = _REFUSED.search(str(e))
         if name is None:
-            _refuse_by_name(path, is_zip)
+            refuse_by_name(path)
             raise PacketError(f"{path.name} is damaged or holds more than tensors; get it again") from None
         raise UnsafePickle(
             f"{path.name} asks for {name[1]}, which can run code: refused. Only tensors and lists of them are read; "
@@ -246,28 +245,6 @@ def _check_plain(t: torch.Tensor, name: str) -> None:
     # A few bytes can be told to be a tensor of terabytes, all of one element.
     if t.numel() * t.element_size() > t.untyped_storage().nbytes():
         raise PacketError(f"{name}: a tensor claims {tuple(t.shape)}, more than the file holds; get it again")
-
-
-def _refuse_by_name(path: Path, is_zip: bool) -> None:
-    """Raise UnsafePickle for a file that asks for a name in a pickle protocol torch's unpickler does not speak."""
-    if is_zip:
-        with zipfile.ZipFile(path) as box:
-            data = b"".join(box.read(e) for e in box.infolist() if _is_pickle(e, path))
-    else:
-        data = path.read_bytes()
-    inert = {("torch._utils", "_rebuild_tensor_v2"): _nothing, ("torch", "Size"): _nothing}
-    storages = {("torch", f"{kind}Storage"): _nothing for kind in _STORAGES}
-    restricted_load(data, path.name, {**inert, **storages}, _nothing)
-
-
-def _is_pickle(entry: zipfile.ZipInfo, path: Path) -> bool:
-    return (
-        entry.filename.endswith("/data.pkl") and entry.file_size <= path.stat().st_size
-    )  # torch compresses nothing
-
-
-def _nothing(*_: Any) -> None:
-    """Takes the place of what torch would make of a tensor."""
 
 
 def _masks_and_frames(
