@@ -158,7 +158,7 @@ def _unsafe(path: Path, error: Exception) -> BadCheckpoint:
         try:
             refuse_by_name(path)
         except ValueError as refused:
-            return BadCheckpoint(f"{path}: {refused}")
+            return BadCheckpoint(str(refused).replace(path.name, str(path), 1))
         return BadCheckpoint(
             f"{path} is written in a pickle protocol that torch reads only by running it: refused. Get the weights as "
             ".safetensors, or save the state dict with torch.save"
