@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from official_parts import (
+    CROP,
+    GOLDEN,
+    SMALL,
+    assert_weights,
+    make_state,
+    part,
+    save,
+    to_ldm,
+    to_legacy,
+    to_openai,
+    to_transformers,
+    write_json,
+    write_model,
+)
 
 from talkinghead.nodes.core.checkpoint import BadCheckpoint
 from talkinghead.nodes.core.models import MissingModel
 from talkinghead.nodes.musetalk import handle as handle_module
-from talkinghead.nodes.musetalk.config import OFFICIAL, MuseTalkConfig, UNetConfig, VAEConfig, WhisperConfig
+from talkinghead.nodes.musetalk.config import OFFICIAL
 from talkinghead.nodes.musetalk.handle import MuseTalkModel, available, describe, sha256_once
 from talkinghead.nodes.musetalk.model import MuseTalkNets, build_nets, on_meta
 from talkinghead.nodes.musetalk.official import (
@@ -27,124 +40,16 @@ from talkinghead.nodes.musetalk.official import (
     official_config,
 )
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "musetalk"
-CROP = 32
-SMALL = MuseTalkConfig(
-    name="musetalkV15",
-    whisper=WhisperConfig(d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=64),
-    unet=UNetConfig(
-        block_out_channels=(16, 32),
-        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
-        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
-        layers_per_block=1,
-        norm_num_groups=8,
-        cross_attention_dim=32,
-        attention_head_dim=2,
-    ),
-    vae=VAEConfig(block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4),
-)
-
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, torch.Tensor]:
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        return {k: v.detach().clone() for k, v in MuseTalkNets(SMALL).state_dict().items()}
-
-
-def part(state: dict, name: str) -> dict[str, torch.Tensor]:
-    return {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
-
-
-def to_legacy(vae: dict) -> dict:
-    names = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
-    rule = re.compile(r"(mid_block\.attentions\.0)\.(to_q|to_k|to_v|to_out\.0)\.")
-    return {rule.sub(lambda m: f"{m[1]}.{names[m[2]]}.", k): v for k, v in vae.items()}
-
-
-def to_ldm(vae: dict, prefix: str = "") -> dict:
-    """The VAE of two levels and one layer under LDM's names, attention as 1x1 convolutions; written out by hand."""
-    out = {}
-    for key, value in vae.items():
-        new = key.replace("conv_norm_out", "norm_out").replace(".conv_shortcut.", ".nin_shortcut.")
-        new = re.sub(r"mid_block\.resnets\.(\d)", lambda m: f"mid.block_{int(m[1]) + 1}", new)
-        new = new.replace("mid_block.attentions.0.group_norm", "mid.attn_1.norm")
-        new = re.sub(r"mid_block\.attentions\.0\.to_([qkv])\.", r"mid.attn_1.\1.", new)
-        new = new.replace("mid_block.attentions.0.to_out.0", "mid.attn_1.proj_out")
-        new = re.sub(r"down_blocks\.(\d)\.resnets\.(\d)", r"down.\1.block.\2", new)
-        new = new.replace("down_blocks.0.downsamplers.0", "down.0.downsample")
-        new = re.sub(r"up_blocks\.(\d)\.resnets\.(\d)", lambda m: f"up.{1 - int(m[1])}.block.{m[2]}", new)
-        new = new.replace("up_blocks.0.upsamplers.0", "up.1.upsample")
-        is_attention = re.search(r"attn_1\.(q|k|v|proj_out)\.weight$", new)
-        out[prefix + new] = value[..., None, None] if is_attention else value
-    return out
-
-
-def to_openai(whisper: dict) -> dict:
-    entries = json.loads((GOLDEN / "manifest_whisper_encoder.json").read_text())["keys"]
-    names = {e["key"]: e["openai_key"] for e in entries}
-    decoder = {"decoder.token_embedding.weight": torch.zeros(2, 2)}
-    return {**{names[k]: v for k, v in whisper.items()}, **decoder}
-
-
-def to_transformers(whisper: dict) -> dict:
-    extra = {"model.decoder.embed_tokens.weight": torch.zeros(3), "proj_out.weight": torch.zeros(3)}
-    return {**{f"model.encoder.{k}": v for k, v in whisper.items()}, **extra}
-
-
-def save(path: Path, tensors: dict, kind: str = "zip") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".safetensors":
-        save_file({k: v.contiguous() for k, v in tensors.items()}, path)
-    else:
-        torch.save(tensors, path, _use_new_zipfile_serialization=kind == "zip")
-
-
-def write_json(path: Path, values: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values), encoding="utf-8")
-
-
-def whisper_json() -> dict:
-    w = SMALL.whisper
-    return {
-        "num_mel_bins": w.n_mels, "d_model": w.d_model, "encoder_layers": w.encoder_layers,
-        "encoder_attention_heads": w.encoder_attention_heads, "encoder_ffn_dim": w.encoder_ffn_dim,
-        "max_source_positions": w.max_source_positions, "model_type": "whisper", "vocab_size": 51865,
-    }  # fmt: skip
-
-
-def write_model(
-    root: Path, state: dict, folder: str = "musetalkV15", unet: str = "unet.pth", kind="zip"
-) -> None:
-    """A models folder as `talkinghead models download` leaves it, at toy size."""
-    parts = SMALL.to_dict()
-    write_json(
-        root / f"musetalk/{folder}/musetalk.json", {**parts["unet"], "_class_name": "UNet2DConditionModel"}
-    )
-    save(root / f"musetalk/{folder}/{unet}", part(state, "unet"), kind)
-    write_json(
-        root / "musetalk/sd-vae/config.json", {**parts["vae"], "force_upcast": True, "_class_name": "A"}
-    )
-    save(root / "musetalk/sd-vae/diffusion_pytorch_model.safetensors", part(state, "vae"))
-    write_json(root / "musetalk/whisper/config.json", whisper_json())
-    save(root / "musetalk/whisper/model.safetensors", to_transformers(part(state, "whisper")))
+    return make_state()
 
 
 @pytest.fixture
 def root(tmp_path, state) -> Path:
     write_model(tmp_path, state)
     return tmp_path
-
-
-def assert_weights(nets: MuseTalkNets, state: dict, dtype: torch.dtype = torch.float32) -> None:
-    found = nets.state_dict()
-    assert set(found) == set(state)
-    for key, value in state.items():
-        assert found[key].dtype == dtype
-        assert torch.equal(found[key], value.to(dtype)), key
-    assert not nets.training
-    assert not any(p.requires_grad or p.is_meta for p in nets.parameters())
 
 
 def outputs(nets: MuseTalkNets) -> list[torch.Tensor]:
@@ -296,109 +201,6 @@ def test_faults_of_the_other_files_are_named(path, name, root):
         load_official(find_official("musetalk-1.5", (root,)))
 
 
-def _first_weight(tensors: dict) -> str:
-    return next(k for k, v in tensors.items() if v.ndim == 4 or v.ndim == 2)
-
-
-_FILES = {
-    "unet": "musetalk/musetalkV15/unet.pth",
-    "vae": "musetalk/sd-vae/diffusion_pytorch_model.bin",
-    "whisper": "musetalk/whisper/pytorch_model.bin",
-}
-
-
-@pytest.mark.parametrize("which", _FILES)
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda t: t.long(), r"1 of another type \({key} int64\)"),
-        (lambda t: t > 0, r"1 of another type \({key} bool\)"),
-        (lambda t: t.to(torch.complex64), r"1 of another type \({key} complex64\)"),
-        (lambda t: t * float("nan"), r"not finite in 1 tensors \({key} float32\)"),
-        (
-            lambda t: t.flatten().index_fill(0, torch.tensor([3]), float("inf")).view_as(t),
-            "not finite in 1 tensors",
-        ),
-        (lambda t: t.double() * float("-inf"), "not finite in 1 tensors"),
-        (lambda t: t.to_sparse(), "not plain ones: .* \\(sparse_coo, cpu\\)"),
-    ],
-    ids=["int", "bool", "complex", "nan", "inf", "double -inf", "sparse"],
-)
-def test_weights_that_are_no_weights_are_named(which, change, said, root, state):
-    path = root / _FILES[which]
-    tensors = part(state, which)
-    key = _first_weight(tensors)
-    tensors[key] = change(tensors[key])
-    (path.parent / "diffusion_pytorch_model.safetensors").unlink(missing_ok=True)
-    (path.parent / "model.safetensors").unlink(missing_ok=True)
-    if which == "vae":
-        assert path.parent.name == "sd-vae"
-    save(path, tensors)
-    with pytest.raises(ValueError, match=rf"{re.escape(path.name)}.*{said.replace('{key}', re.escape(key))}"):
-        load_official(find_official("musetalk-1.5", (root,)), base=SMALL)
-
-
-def test_numbers_too_large_for_fp16_are_named_and_load_as_fp32(root, state):
-    path = root / _FILES["unet"]
-    tensors = part(state, "unet")
-    tensors["conv_in.weight"] = tensors["conv_in.weight"] * 0 + 1e6
-    save(path, tensors)
-    files = find_official("musetalk-1.5", (root,))
-    with pytest.raises(ValueError, match=r"unet\.pth has values .*conv_in\.weight float16.*need fp32"):
-        load_official(files, torch.float16, SMALL)
-    assert float(load_official(files, base=SMALL).unet.conv_in.weight[0, 0, 0, 0]) == 1e6
-
-
-def test_half_files_whose_sum_is_beyond_half_are_finite(root, state):
-    tensors = {k: v.half() for k, v in part(state, "unet").items()}
-    tensors["conv_in.weight"] = torch.full_like(tensors["conv_in.weight"], 60000.0)
-    save(root / _FILES["unet"], tensors)
-    nets = load_official(find_official("musetalk-1.5", (root,)), torch.float16, SMALL)
-    assert torch.equal(nets.unet.conv_in.weight, tensors["conv_in.weight"])
-
-
-@pytest.mark.parametrize(
-    ("file", "values", "said"),
-    [
-        (
-            "musetalkV15/musetalk.json",
-            {"layers_per_block": 10**6},
-            "layers_per_block is 1000000: .* at most 64",
-        ),
-        ("musetalkV15/musetalk.json", {"block_out_channels": [8] * 17}, "at most 16 levels"),
-        ("musetalkV15/musetalk.json", {"freq_shift": "x"}, "freq_shift is 'x'"),
-        (
-            "musetalkV15/musetalk.json",
-            {"cross_attention_dim": 384},
-            r"config\.json.*cross_attention_dim is 384",
-        ),
-        ("sd-vae/config.json", {"norm_num_groups": 3}, "not a multiple of norm_num_groups 3"),
-        ("sd-vae/config.json", {"scaling_factor": "x"}, "scaling_factor is 'x'"),
-        ("sd-vae/config.json", {"layers_per_block": 10**6}, "layers_per_block is 1000000"),
-        ("whisper/config.json", {"encoder_layers": 10**6}, "encoder_layers is 1000000"),
-        ("whisper/config.json", {"d_model": "32"}, "d_model is '32'"),
-        ("whisper/config.json", {"d_model": 65536, "encoder_layers": 64}, "too many"),
-    ],
-)
-def test_values_of_a_config_are_named_with_its_file(file, values, said, root):
-    path = root / "musetalk" / file
-    write_json(path, {**json.loads(path.read_text()), **values})
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))}.*{said}"):
-        load_official(find_official("musetalk-1.5", (root,)), base=SMALL)
-
-
-@pytest.mark.parametrize("file", ["musetalkV15/musetalk.json", "sd-vae/config.json", "whisper/config.json"])
-def test_a_config_that_is_none_is_named_and_a_byte_order_mark_is_not_minded(file, root, state):
-    path = root / "musetalk" / file
-    whole = path.read_bytes()
-    for content in (b"[" * 100_000, b"\xff\xfe{}", b"", b"<html>"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{re.escape(file)} is not valid JSON"):
-            load_official(find_official("musetalk-1.5", (root,)), base=SMALL)
-    path.write_bytes(b"\xef\xbb\xbf" + whole)
-    assert_weights(load_official(find_official("musetalk-1.5", (root,)), base=SMALL), state)
-
-
 def test_a_whisper_config_of_another_model_is_named(root):
     write_json(root / "musetalk/whisper/config.json", {"hidden_size": 3})
     with pytest.raises(
@@ -504,18 +306,6 @@ def test_versions_and_fine_tunes(root, state):
     tune = MuseTalkModel("my tune", roots=(root,))
     assert (tune.version, tune.config.name) == ("1.5", "my tune")
     assert_weights(tune.build(), state)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="such names cannot be made")
-def test_folders_that_cannot_be_named_do_not_stop_the_list(root, state):
-    for name in ("a:b", "back\\slash", "embedded", "musetalk-1.5", "ünï 日本", "[x]*"):
-        write_model(root, state, name)
-    os.rename(root / "musetalk/a:b", os.fsencode(root / "musetalk") + b"/\xff")
-    write_model(root, state, "a:b")
-    assert fine_tunes((root,)) == sorted(["ünï 日本", "[x]*"])
-    assert [s.name for s in available((root,))].count("embedded") == 1
-    for name in fine_tunes((root,)):
-        assert_weights(MuseTalkModel(name, roots=(root,)).build(), state)
 
 
 def test_unknown_names_and_missing_files(root):
