@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("stopped; nothing was left behind", file=sys.stderr)
+        print("stopped; no unfinished file was left behind", file=sys.stderr)
         return 130
     except (ValueError, OSError) as e:
         print(f"error: {e}", file=sys.stderr)

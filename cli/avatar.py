@@ -68,9 +68,11 @@ def _run_fleet(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.fleet import build_fleet, fleet_sources
+    from ..nodes.musetalk.fleet import build_fleet, fleet_sources, split_names
 
-    names = [n.strip() for n in (args.specific or "").split(",") if n.strip()]
+    if args.report and (args.report.is_dir() or not args.report.resolve().parent.is_dir()):
+        raise ValueError(f"--report {str(args.report)!r} must be a file in a folder that is there")
+    names = split_names(args.specific) if args.specific is not None else []
     model, sources = model_of(args), fleet_sources(args.folder, names)
     plan = plan_of(args, model)
     tools = tools_of(args, plan, model)

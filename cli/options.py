@@ -54,7 +54,10 @@ def device_of(args: argparse.Namespace) -> str:
 def build_options() -> argparse.ArgumentParser:
     """Return the options that say how a source becomes an avatar."""
     p = argparse.ArgumentParser(add_help=False)
-    p.add_argument("--box", help="face box x1,y1,x2,y2 in pixels of the source, instead of detection")
+    p.add_argument(
+        "--box",
+        help="face box x1,y1,x2,y2 in pixels of the source, instead of detection (--box=-5,... if it starts below 0)",
+    )
     p.add_argument(
         "--face", default="largest", help="largest, a number from the left, or x,y (default: largest)"
     )
@@ -77,9 +80,18 @@ def build_options() -> argparse.ArgumentParser:
     p.add_argument("--cheeks", metavar="L,R", help="half widths of mask jaw in 512ths (default: 90,90)")
     p.add_argument("--expand", type=float, help="side of the crop over the box's longer side (default: 1.5)")
     p.add_argument(
+        "--blur", type=float, help="feather of jaw, raw, neck as a share of the side (default: 0.1)"
+    )
+    p.add_argument(
         "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
     )
     return p
+
+
+def given_build_options(args: argparse.Namespace) -> list[str]:
+    """Return the build options that were given another value than their default, as written on the command line."""
+    plain = vars(build_options().parse_args([]))
+    return ["--" + name.replace("_", "-") for name, value in plain.items() if getattr(args, name) != value]
 
 
 def search_roots(args: argparse.Namespace) -> list[Path]:
@@ -139,6 +151,7 @@ def _avatar_options(args: argparse.Namespace, model):
         "extra_margin": args.margin,
         "bbox_shift": args.bbox_shift,
         "expand": args.expand,
+        "blur": args.blur,
         "missing": args.missing,
         "background": args.background,
     }

@@ -122,16 +122,22 @@ def _run_preview(args: argparse.Namespace) -> int:
 
 def _run_clear(args: argparse.Namespace) -> int:
     from ..nodes.core.packet import delete_packet, find_packet, list_packets
+    from ..nodes.musetalk.make_avatar import AUTO_ID
 
     roots = avatar_roots(args)
     if args.ids:
         paths = [find_packet(i, roots) for i in args.ids]
     else:
-        paths = [p for p in list_packets(roots[:1]) if args.all or p.name.startswith("auto-")]
+        paths = [p for p in list_packets(roots[:1]) if args.all or AUTO_ID.fullmatch(p.name)]
+    removed, kept = [], []
     for path in paths:
-        delete_packet(path)
-    print_facts(args, {"removed": [p.name for p in paths]})
-    return 0
+        try:
+            delete_packet(path)
+            removed.append(path.name)
+        except (ValueError, OSError) as e:
+            kept.append(str(e))
+    print_facts(args, {"removed": removed, **({"not removed": kept} if kept else {})})
+    return 1 if kept else 0
 
 
 def _run_import(args: argparse.Namespace) -> int:

@@ -9,7 +9,16 @@ import time
 from pathlib import Path
 
 from .common import avatar_roots, model_root, parse_size_option, print_facts, progress_to_stderr
-from .options import build_options, device_of, engine_options, model_of, model_options, plan_of, tools_of
+from .options import (
+    build_options,
+    device_of,
+    engine_options,
+    given_build_options,
+    model_of,
+    model_options,
+    plan_of,
+    tools_of,
+)
 
 DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
 DEMO_AVATAR = "demo_loop"
@@ -102,8 +111,8 @@ def _avatar(args, ctx, model):
         file.is_dir() and any((r / args.avatar).is_dir() for r in roots)
     )
     if is_id or not file.exists():
-        if args.box:
-            raise ValueError(f"--box goes with a picture or clip; {args.avatar!r} is no file")
+        if given := given_build_options(args):
+            raise ValueError(f"{', '.join(given)} goes with a picture or clip; {args.avatar!r} is no file")
         try:
             return resolve_avatar(ctx, args.avatar, roots)
         except PacketError as e:

@@ -152,7 +152,10 @@ def input_names(suffixes: tuple[str, ...]) -> list[str]:
 
 
 def input_path(name: str) -> Path:
-    """Return the file or folder `name` of the input folder. ValueError if it is not there or lies outside."""
+    """Return the file or folder `name` of the input folder.
+
+    ValueError if it is not there or lies outside; so does a folder that holds a link out of the input folder.
+    """
     root = Path(folder_paths.get_input_directory()).resolve()
     try:
         path = (root / name).resolve()
@@ -160,7 +163,15 @@ def input_path(name: str) -> Path:
     except (OSError, ValueError):  # a name no file can have
         known = False
     if not known:
-        raise ValueError(f"no file or folder {name!r} in ComfyUI's input folder {root}; put it there first")
+        raise ValueError(
+            f"no file or folder {name!r} in ComfyUI's input folder {root} (links out of it are not followed); "
+            "put it there first"
+        )
+    for entry in path.rglob("*") if path.is_dir() else ():
+        if entry.is_symlink() and not entry.resolve().is_relative_to(root):
+            raise ValueError(
+                f"{name!r} holds {entry.name}, a link out of ComfyUI's input folder; copy the file there"
+            )
     return path
 
 

@@ -7,7 +7,7 @@ from comfy_api.latest import io
 from .comfy_nodes import Avatar, ComfyContext, Frames, MuseTalkModel, Speech, model_folders
 from .core.audio import from_comfy
 from .core.blend import MASK_MODES, SEAM_MODES
-from .core.packet import list_packets
+from .core.packet import PacketError, list_packets
 from .core.timeline import parse_fps
 from .musetalk.presenters import demo_presenters, resolve_avatar
 from .musetalk.render import CompositeStream
@@ -16,7 +16,10 @@ from .musetalk.speech import Speech as MuseTalkSpeech
 
 def avatar_names() -> list[str]:
     """Return the demos and every packet in the avatars folders."""
-    built = [p.name for p in list_packets(model_folders("avatars"))]
+    try:
+        built = [p.name for p in list_packets(model_folders("avatars"))]
+    except PacketError:  # a file stands where the folder should be; building and loading say so
+        built = []
     return [*demo_presenters(), *(n for n in built if n not in demo_presenters())]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .audio import BLOCK, AudioClip, need, positive, rebatch
+from .media_open import open_media
 
 MIN_GAP, MAX_GAP = 0.01, 60.0
 """Seconds. Time stamps of some containers jitter by milliseconds; hours mean a broken clock, not a gap."""
@@ -157,7 +158,7 @@ def _decode_av(path: Path, problems: dict[str, int]) -> Iterator[tuple[int, np.n
     """
     av = need("av", "av", f"reading {path.name}")
     try:
-        container = av.open(os.path.abspath(path), metadata_errors="replace")
+        container = open_media(path)
     except (av.error.FFmpegError, OSError) as e:
         raise ValueError(
             f"{path} is not a sound or video file that FFmpeg reads ({e}); convert it to wav"

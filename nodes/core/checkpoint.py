@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,14 @@ import torch
 from torch import Tensor
 
 from .torch_tar import is_torch_tar, load_torch_tar
+from .unpickle import restricted_load
 
 _WRAPPERS = ("state_dict", "model_state_dict", "params_ema", "params")
 _GET_AGAIN = "get the file again (talkinghead models download)"
-_UNSAFE = re.compile(r"GLOBAL ([\w.]+)|global ([\w.]+)|[Uu]nsupported (?:class|operand) ([\w.]+)")
+_UNSAFE = re.compile(r"GLOBAL ([\w.]+)|global ([\w.]+)|[Uu]nsupported class[: ]*([\w.]+)")
+_OTHER_PROTOCOL = re.compile(r"[Uu]nsupported operand")
+_STORAGES = ("Float", "Half", "BFloat16", "Double", "Byte", "Bool", "Int", "Long", "Short", "Char")
+_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
 class BadCheckpoint(ValueError):
@@ -71,10 +76,18 @@ def _check_kind(path: Path) -> None:
             f"{path} is a git-lfs pointer of {path.stat().st_size} bytes, not the weights: run `git lfs pull` where it "
             f"came from, or {_GET_AGAIN}"
         )
-    if head.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+    if _text_of(head).startswith((b"<!doctype", b"<html", b"<?xml")):
         raise BadCheckpoint(
             f"{path} is a web page saved as weights, usually a login or an error page: {_GET_AGAIN}"
         )
+
+
+def _text_of(head: bytes) -> bytes:
+    """Return what a page starts with in small letters: byte order marks and UTF-16's zeros taken away."""
+    for mark in _BOMS:
+        if head.startswith(mark):
+            head = head.removeprefix(mark).replace(b"\0", b"")
+    return head.lstrip().lower()
 
 
 def _read(path: Path) -> Any:
@@ -117,7 +130,39 @@ class _Inert:
     """Takes the place of a training framework's class."""
 
 
+def refuse_by_name(path: Path) -> None:
+    """Raise UnsafePickle for a file that asks for a name in a pickle protocol torch's unpickler does not speak.
+
+    Nothing of it is run. It returns where the pickle asks for tensors alone.
+    """
+    with path.open("rb") as file:
+        is_zip = file.read(4) == b"PK\x03\x04"
+    if is_zip:
+        size = path.stat().st_size
+        with zipfile.ZipFile(path) as box:  # torch compresses nothing: a pickle larger than its file is none
+            names = [e for e in box.infolist() if e.filename.endswith("/data.pkl") and e.file_size <= size]
+            data = b"".join(box.read(e) for e in names)
+    else:
+        data = path.read_bytes()
+    inert = {("torch._utils", "_rebuild_tensor_v2"): _nothing, ("torch", "Size"): _nothing}
+    storages = {("torch", f"{kind}Storage"): _nothing for kind in _STORAGES}
+    restricted_load(data, path.name, {**inert, **storages}, _nothing)
+
+
+def _nothing(*_: Any) -> None:
+    """Takes the place of what torch would make of a tensor."""
+
+
 def _unsafe(path: Path, error: Exception) -> BadCheckpoint:
+    if _OTHER_PROTOCOL.search(str(error)):
+        try:
+            refuse_by_name(path)
+        except ValueError as refused:
+            return BadCheckpoint(str(refused).replace(path.name, str(path), 1))
+        return BadCheckpoint(
+            f"{path} is written in a pickle protocol that torch reads only by running it: refused. Get the weights as "
+            ".safetensors, or save the state dict with torch.save"
+        )
     found = _UNSAFE.search(str(error))
     name = next((part for part in found.groups() if part), "") if found else ""
     if name and name != "torch":
@@ -145,6 +190,31 @@ def _state_of(content: Any, path: Path) -> dict[str, Tensor]:
         raise BadCheckpoint(
             f"{path} has entries that are no tensors: {', '.join(odd[:6])}. Save the state dict alone"
         )
+    _check_entries(state, path)
     if all(key.startswith("module.") for key in state):
         return {key.removeprefix("module."): value for key, value in state.items()}
     return dict(state)
+
+
+def _check_entries(state: Mapping[Any, Tensor], path: Path) -> None:
+    """Raise BadCheckpoint for names that are no text, and for tensors that are not dense or not in the file."""
+    odd = [f"{key!r:.40}" for key in state if not isinstance(key, str)]
+    if odd:
+        raise BadCheckpoint(
+            f"{path} names tensors by {', '.join(odd[:6])}, not by text: it is another kind of file"
+        )
+    odd = [
+        f"{key} ({'quantized' if t.is_quantized else str(t.layout).removeprefix('torch.')}, {t.device.type})"
+        for key, t in state.items()
+        if t.layout != torch.strided or t.device.type != "cpu" or t.is_quantized
+    ]
+    if odd:
+        raise BadCheckpoint(
+            f"{path} has tensors that are not plain ones: {', '.join(odd[:6])}. Save them dense"
+        )
+    # A few bytes can be told to be a tensor of terabytes, all of one element.
+    odd = [key for key, t in state.items() if t.numel() * t.element_size() > t.untyped_storage().nbytes()]
+    if odd:
+        raise BadCheckpoint(
+            f"{path} has tensors larger than what it holds: {', '.join(odd[:6])}. {_GET_AGAIN}"
+        )

@@ -1,27 +1,39 @@
 """One face followed through a clip: key frames, frames in doubt, frames without the face, interpolation.
 
 The detector sees key frames on a small proxy. Between two of them the face's area is compared with theirs, and the
-detector looks where it differs, so a frame without the face, or a cut, is found wherever it lies.
+detector looks where it differs or has moved otherwise than steadily, so a frame without the face, a nod or a cut is
+found wherever it lies. Where other people are near (core.face_people), every frame is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from . import face_views as views
-from .faces import LARGEST, N_MESH, N_POINTS, Face, FaceChoice, FaceDetector, FaceTrack, choose_face
+from .face_parts import CloseUps
+from .face_people import Crowd
+from .faces import (
+    LARGEST,
+    N_MESH,
+    N_POINTS,
+    Face,
+    FaceChoice,
+    FaceDetector,
+    FaceTrack,
+    choose_face,
+)
 from .report import FrameList
 
 PROXY_SIDE = 480
 STRIDE = 4
 _SAME = 0.85
 """Likeness above which an area between two key frames needs no look of its own; a false alarm costs one detection."""
+_OFF, _OFF_SHARE = 1.5, 0.02
+"""Pixels, and share of the face's side, that a face may be off its interpolated place without a look of its own."""
 _HELD = 0.8
 """Likeness above which a face is taken to be there although the detector misses it."""
-_SAME_PERSON = 0.6
-"""Likeness asked of the only face in the picture when it stands elsewhere: the same person after a cut."""
 
 
 def track_face(
@@ -38,13 +50,15 @@ def track_face(
 
     Args:
         n_frames: at least 1.
-        frame: index -> uint8 (H, W, 3) RGB; called once for each index, in order.
+        frame: index -> uint8 (H, W, 3) RGB; called once for each index, in order. Where no face is found at all, a few
+            of them once more, and where one is found then, all once more in order.
         detector: sees key frames, and every frame where the face may not be what it is in the key frames around it.
         choice: which face, in the first frame that has one; after that the one at the same place.
         stride: key frames are 0, stride, 2 * stride, ... and the last. 1 = every frame.
-        proxy_side: the detector sees frames whose longest side is at most this; 0 = full size (the exact path).
+        proxy_side: the detector sees frames whose longest side is at most this; 0 = full size (the exact path). In
+            larger frames without any face it also looks for small ones, in parts of the frame at full size.
         check: called before each detection; it raises to stop the work.
-        smooth: average each key frame with its neighbours in the same shot.
+        smooth: average each key frame with its neighbours in the same shot, but for motion.
 
     A clip without any face comes back with `found` all False. ValueError for a choice that is not there, no frames or
     a stride below 1.
@@ -54,13 +68,24 @@ def track_face(
             f"{n_frames} frames, stride {stride}, proxy side {proxy_side}: at least 1, 1 and 0 are needed"
         )
     follower = _Follower(detector, choice, check)
+    _follow(follower, n_frames, frame, stride, proxy_side)
+    if not follower.has_face and proxy_side:
+        close = CloseUps(detector, check)
+        if any(close.is_there(frame(i), proxy_side) for i in close.probes(n_frames)):
+            follower = _Follower(close, choice, check)
+            _follow(follower, n_frames, frame, stride, 0)
+    return follower.track(n_frames, smooth)
+
+
+def _follow(
+    follower: _Follower, n_frames: int, frame: Callable[[int], np.ndarray], stride: int, proxy_side: int
+) -> None:
     before: views.View | None = None
     for key in views.key_frames(n_frames, stride):
         first = 0 if before is None else before.index + 1
         seen = [views.make_view(i, frame(i), proxy_side) for i in range(first, key + 1)]
         follower.stretch(before, seen[:-1], seen[-1])
         before = seen[-1]
-    return follower.track(n_frames, smooth)
 
 
 class _Follower:
@@ -72,74 +97,128 @@ class _Follower:
         self._patches: dict[int, np.ndarray] = {}
         self._held: set[int] = set()
         self._lost: set[int] = set()
-        self._key_faces: list[Face] = []
+        self._others: set[int] = set()
+        self._crowd: Crowd | None = None
+        self._faces: dict[int, list[Face]] = {}
         self._most = 0
+
+    @property
+    def has_face(self) -> bool:
+        return bool(self._knots)
 
     def stretch(self, before: views.View | None, between: list[views.View], key: views.View) -> None:
         """Take in one key frame and the frames between it and the one before."""
-        faces_before, self._key_faces = self._key_faces, self._detect(key)
-        self._file(key, self._key_faces)
-        ends = [] if before is None else [self._knots.get(before.index), self._knots.get(key.index)]
-        if len(ends) == 2 and all(ends) and views.one_place(ends[0].box, ends[1].box):
-            doubtful = [
-                view
-                for view in between
-                if self._likeness(view, self._line_box(view.index, before.index, key.index)) < _SAME
-            ]
-            for view in doubtful:
+        self._faces = {} if before is None else {before.index: self._faces[before.index]}
+        faces = self._detect(key)
+        if self._crowd is None:
+            self._begin(before, between, key)
+        elif (at := self._steady(before, key, faces)) is not None:
+            for view in self._doubtful(before, between, key, faces[at]):
                 self._file(view, self._detect(view))
-            if self._lost.intersection(view.index for view in doubtful):
-                # Beside a frame without the face there is nothing to interpolate to.
-                for view in between:
-                    if view not in doubtful:
-                        self._file(view, self._detect(view))
+            self._file(key, faces)
+        else:
+            for view in [*between, key]:
+                self._file(view, self._detect(view))
+        for view in [*([before] if before else []), *between, key]:
+            if view.index in self._faces:
+                self._judge(view)
+
+    def _begin(self, before: views.View | None, between: list[views.View], key: views.View) -> None:
+        """Choose the face in the key frame and follow it backwards, or, without any there, look for the first one."""
+        if faces := self._detect(key):
+            face = choose_face(faces, self._choice)
+            self._enter(key, face)
+            self._crowd = Crowd(key, faces, face)
+            for view in reversed(between):
+                self._file(view, self._detect(view))
+            self._crowd = Crowd(key, faces, face)
             return
-        # One end has no face, or another shot's: every frame is looked at, from the end that has it.
-        backwards = before is None or before.index not in self._knots
-        for view in reversed(between) if backwards else between:
-            self._file(view, self._detect(view))
-        # A face that was too far away for the key frame alone may now be next to one that is known.
-        for view, faces in ((before, faces_before), (key, self._key_faces)):
-            if view is not None and view.index not in self._knots:
+        for view in between:
+            faces = self._detect(view)
+            if self._crowd is None and faces:
+                face = choose_face(faces, self._choice)
+                self._enter(view, face)
+                self._crowd = Crowd(view, faces, face)
+            elif self._crowd is not None:
                 self._file(view, faces)
+        if self._crowd is not None:
+            self._file(key, [])
+
+    def _steady(self, before: views.View, key: views.View, faces: list[Face]) -> int | None:
+        """Return which face is plainly the one of the frame before, None where that asks for a look in between."""
+        last = self._knots.get(before.index)
+        if last is None:
+            return None
+        near = [at for at, face in enumerate(faces) if views.one_place(last.box, face.box)]
+        if len(near) != 1:
+            return None
+        box = faces[near[0]].box
+        if self._crowd.anybody_near(key, faces, box):
+            return None
+        if self._crowd.anybody_near(before, self._faces[before.index], last.box):
+            return None
+        if not self._crowd.looks_right(key, box):
+            return None
+        return near[0]
+
+    def _doubtful(
+        self, before: views.View, between: list[views.View], key: views.View, last: Face
+    ) -> list[views.View]:
+        """Return the frames that want a look of their own; of those that have had one, what was seen is in `_faces`."""
+        known = {
+            before.index: (self._knots[before.index].box, self._patches[before.index]),
+            key.index: (last.box, views.thumbnail(key, last.box)),
+        }
+        left, looked = list(between), []
+        while True:
+            more = [view for view in left if _is_off(view, known)]
+            if not more:
+                return sorted(looked, key=lambda view: view.index)
+            looked += more
+            left = [view for view in left if view not in more]
+            for view in more:
+                line = _line_box(view.index, known, (before.index, key.index))
+                faces = self._detect(view)
+                near = [face for face in faces if views.one_place(line, face.box)]
+                if len(near) != 1 or self._crowd.anybody_near(view, faces, near[0].box):
+                    for other in left:
+                        self._detect(other)
+                    return between
+                known[view.index] = (near[0].box, views.thumbnail(view, near[0].box))
 
     def _detect(self, view: views.View) -> list[Face]:
-        if self._check is not None:
-            self._check()
-        faces = [_scaled(face, view.factor) for face in self._detector.detect(view.proxy)]
-        self._most = max(self._most, len(faces))
-        return faces
+        """Return the faces of a frame; a second call within the stretch costs nothing."""
+        if view.index not in self._faces:
+            if self._check is not None:
+                self._check()
+            self._faces[view.index] = [_scaled(f, view.factor) for f in self._detector.detect(view.proxy)]
+            self._most = max(self._most, len(self._faces[view.index]))
+        return self._faces[view.index]
+
+    def _enter(self, view: views.View, face: Face) -> None:
+        self._knots[view.index] = face
+        self._patches[view.index] = views.thumbnail(view, face.box)
 
     def _file(self, view: views.View, faces: list[Face]) -> None:
-        """Enter one frame and what was detected in it as seen, held or lost."""
+        """Give one frame's faces to their owners, in order of time."""
+        face = self._crowd.take(view, faces)
+        if face is None and self._most == 1 and len(faces) == 1:
+            # Elsewhere. Where two people have been seen that may be the other one; where one has, it may be a cut.
+            if self._crowd.looks_right(view, faces[0].box):
+                face = faces[0]
+                self._crowd.replace(view, face)
+        if face is not None:
+            self._enter(view, face)
+
+    def _judge(self, view: views.View) -> None:
+        """Enter a frame that was looked at as held or lost, unless the face was seen."""
         for drawer in (self._held, self._lost):
             drawer.discard(view.index)
-        face = self._match(view, faces)
-        if face is not None:
-            self._knots[view.index] = face
-            self._patches[view.index] = views.thumbnail(view, face.box)
-        elif self._knots and self._resembles(view):
-            self._held.add(view.index)
-        else:
-            self._lost.add(view.index)
-
-    def _match(self, view: views.View, faces: list[Face]) -> Face | None:
-        if not faces:
-            return None
-        if not self._knots:
-            return choose_face(faces, self._choice)
-        near = [
-            (np.hypot(*np.subtract(face.centre, self._knots[k].centre)), at)
-            for k in self._nearest(view.index)
-            for at, face in enumerate(faces)
-            if views.one_place(self._knots[k].box, face.box)
-        ]
-        if near:
-            return faces[min(near)[1]]
-        # Elsewhere. Where two people have been seen that may be the other one; where one has, it may be a cut.
-        patch = views.thumbnail(view, faces[0].box)
-        known = max(views.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
-        return faces[0] if self._most == 1 and known >= _SAME_PERSON else None
+        if view.index not in self._knots:
+            is_held = bool(self._knots) and self._resembles(view)
+            (self._held if is_held else self._lost).add(view.index)
+            if self._faces[view.index] and not is_held:
+                self._others.add(view.index)
 
     def _nearest(self, index: int) -> list[int]:
         """Return the nearest knots before and after a frame, one or two."""
@@ -149,22 +228,16 @@ class _Follower:
         )
         return [f(side) for f, side in ((max, before), (min, after)) if side]
 
-    def _likeness(self, view: views.View, box: Sequence[float]) -> float:
-        patch = views.thumbnail(view, box)
-        return max(views.likeness(patch, self._patches[k]) for k in self._nearest(view.index))
-
     def _resembles(self, view: views.View) -> bool:
-        """Return whether the face of the nearest knots is still near its place there."""
-        near = self._nearest(view.index)
-        areas = [views.thumbnail(view, self._knots[k].box, views.SEARCH_SIDE) for k in near]
-        return any(
-            views.best_likeness(area, self._patches[k]) >= _HELD for k, area in zip(near, areas, strict=True)
-        )
-
-    def _line_box(self, index: int, left: int, right: int) -> np.ndarray:
-        share = (index - left) / (right - left)
-        a, b = (np.asarray(self._knots[k].box) for k in (left, right))
-        return a * (1 - share) + b * share
+        """Return whether the face of the nearest knots is still near its place there, and nobody in front of it."""
+        for k in self._nearest(view.index):
+            box = self._knots[k].box
+            if any(views.shared_part(box, other.box) > 0 for other in self._faces[view.index]):
+                continue
+            area = views.thumbnail(view, box, views.SEARCH_SIDE)
+            if views.best_likeness(area, self._patches[k]) >= _HELD:
+                return True
+        return False
 
     def track(self, n_frames: int, smooth: bool) -> FaceTrack:
         """Return what was seen as rows for every frame."""
@@ -183,11 +256,14 @@ class _Follower:
         cuts = [
             knots[g[0]]
             for g in groups[1:]
-            if not self._lost.intersection(range(knots[g[0] - 1], knots[g[0]]))
+            if self._most == 1 and not self._lost.intersection(range(knots[g[0] - 1], knots[g[0]]))
         ]
         for group in groups:
             times = knots[group].astype(np.float64)
-            own = views.smoothed(times, rows[group]) if smooth else rows[group]
+            own = rows[group]
+            if smooth:
+                points = own[:, 4 : 4 + 2 * N_POINTS].reshape(len(own), N_POINTS, 2)
+                own = views.smoothed(times, own, views.evenness(times, points))
             mine = np.flatnonzero((owner >= group[0]) & (owner <= group[-1]))
             values[mine] = views.interpolated(times, own, mine.astype(np.float64))
         found, held = np.ones(n_frames, bool), np.zeros(n_frames, bool)
@@ -200,9 +276,18 @@ class _Follower:
 
     def _notes(self, held: np.ndarray, cuts: list[int]) -> tuple[str, ...]:
         notes = []
+        if isinstance(self._detector, CloseUps):
+            width = np.median([face.box[2] - face.box[0] for face in self._knots.values()])
+            notes.append(
+                f"the face is {width:.0f} px wide, too small to be seen in whole frames: looked for in parts of them"
+            )
         if self._most > 1:
             x, y = self._knots[min(self._knots)].centre
             notes.append(f"{self._most} faces in the picture; the one at {x:.0f},{y:.0f} is followed")
+        if others := self._others & self._lost:
+            frames = FrameList()
+            frames.add(0, np.isin(np.arange(len(held)), sorted(others)))
+            notes.append(f"faces in frames {frames} are not taken: somebody else's, or partly covered")
         if held.any():
             frames = FrameList()
             frames.add(0, held)
@@ -214,6 +299,29 @@ class _Follower:
             frames.add(0, np.isin(np.arange(len(held)), cuts))
             notes.append(f"the face jumps at frames {frames}: taken for the same person after a cut")
         return tuple(notes)
+
+
+def _line_box(index: int, known: dict[int, tuple], ends: tuple[int, int]) -> np.ndarray:
+    """Return the box between those of two known frames."""
+    share = (index - ends[0]) / (ends[1] - ends[0])
+    a, b = (np.asarray(known[k][0]) for k in ends)
+    return a * (1 - share) + b * share
+
+
+def _is_off(view: views.View, known: dict[int, tuple]) -> bool:
+    """Return whether the face, as a thumbnail shows it, is not where the line between the nearest known frames has it.
+
+    known: index -> box, thumbnail. The offsets from both ends are weighted so that errors of their boxes cancel.
+    """
+    left, right = max(k for k in known if k < view.index), min(k for k in known if k > view.index)
+    box = _line_box(view.index, known, (left, right))
+    area = views.thumbnail(view, box, views.SEARCH_SIDE)
+    (like_a, a), (like_b, b) = (views.shift_between(area, known[k][1]) for k in (left, right))
+    if max(like_a, like_b) < _SAME:
+        return True
+    share = (view.index - left) / (right - left)
+    shift = (a * (1 - share) + b * share) * (box[2:] - box[:2]) / views.PATCH_SIDE
+    return not np.linalg.norm(shift) <= max(_OFF, _OFF_SHARE * float((box[2:] - box[:2]).max()))
 
 
 def _scaled(face: Face, factor: tuple[float, float]) -> Face:

@@ -75,11 +75,11 @@ def parse_choice(text: str) -> FaceChoice:
         return LARGEST
     if re.fullmatch(r"\d+", words) and int(words) <= _MAX_INDEX:
         return FaceChoice("index", index=int(words))
-    number = r"(-?\d+(?:\.\d+)?)"
+    number = r"(-?\d{1,5}(?:\.\d{1,6})?)"
     if found := re.fullmatch(rf"{number}\s*[,;x ]\s*{number}", words):
         return FaceChoice("nearest", point=(float(found[1]), float(found[2])))
     raise ValueError(
-        f"face {text!r} is not a choice; give largest, a number from the left (0..{_MAX_INDEX}) or a point x,y in pixels"
+        f"face {text[:40]!r} is not a choice; give largest, a number from the left (0..{_MAX_INDEX}) or a point x,y in pixels"
     )
 
 

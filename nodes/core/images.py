@@ -18,6 +18,8 @@ def rgb_frames(image: torch.Tensor, background: tuple[int, int, int] = (0, 0, 0)
     """
     if image.ndim != 4 or image.shape[3] not in (1, 3, 4) or not image.numel():
         raise ValueError(f"an IMAGE is (batch, height, width, 1, 3 or 4), this one is {tuple(image.shape)}")
+    if not image.is_floating_point():
+        raise ValueError(f"an IMAGE is float in 0..1, this one is {image.dtype}; divide it by 255")
     image = image.float().nan_to_num()
     if image.shape[3] == 4:
         alpha = image[..., 3:].clamp(0, 1)

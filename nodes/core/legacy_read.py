@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .checkpoint import refuse_by_name
 from .frames import FrameStream, RunContext
 from .image_read import image_facts, read_image
 from .packet import PacketError
@@ -40,9 +40,9 @@ FORMS = {
 _INFO_FILE = {"seven files": "avator_info.json", "realtime": "avator_info.json", "four files": "meta.json"}
 _SOURCE_FIELDS = ("source", "video_path", "source_path", "image", "video", "path")
 _NUMBERED = re.compile(r"[0-9]{8}\.png", re.IGNORECASE)
-_STORAGES = ("Float", "Half", "BFloat16", "Double", "Byte", "Bool", "Int", "Long", "Short", "Char")
 _LARGEST = 1_000_000
 """Pixels: a coordinate beyond this is no coordinate."""
+_KIND_DEPTH = 3
 _REFUSED = re.compile(r"(?:GLOBAL|[Uu]nsupported (?:class|global)[: ]*)\s*([\w.]+)")
 
 
@@ -220,7 +220,7 @@ def load_pt(path: Path) -> Any:
     except pickle.UnpicklingError as e:
         name = _REFUSED.search(str(e))
         if name is None:
-            _refuse_by_name(path, is_zip)
+            refuse_by_name(path)
             raise PacketError(f"{path.name} is damaged or holds more than tensors; get it again") from None
         raise UnsafePickle(
             f"{path.name} asks for {name[1]}, which can run code: refused. Only tensors and lists of them are read; "
@@ -247,28 +247,6 @@ def _check_plain(t: torch.Tensor, name: str) -> None:
         raise PacketError(f"{name}: a tensor claims {tuple(t.shape)}, more than the file holds; get it again")
 
 
-def _refuse_by_name(path: Path, is_zip: bool) -> None:
-    """Raise UnsafePickle for a file that asks for a name in a pickle protocol torch's unpickler does not speak."""
-    if is_zip:
-        with zipfile.ZipFile(path) as box:
-            data = b"".join(box.read(e) for e in box.infolist() if _is_pickle(e, path))
-    else:
-        data = path.read_bytes()
-    inert = {("torch._utils", "_rebuild_tensor_v2"): _nothing, ("torch", "Size"): _nothing}
-    storages = {("torch", f"{kind}Storage"): _nothing for kind in _STORAGES}
-    restricted_load(data, path.name, {**inert, **storages}, _nothing)
-
-
-def _is_pickle(entry: zipfile.ZipInfo, path: Path) -> bool:
-    return (
-        entry.filename.endswith("/data.pkl") and entry.file_size <= path.stat().st_size
-    )  # torch compresses nothing
-
-
-def _nothing(*_: Any) -> None:
-    """Takes the place of what torch would make of a tensor."""
-
-
 def _masks_and_frames(
     folder: Path, form: str, notes: list[str]
 ) -> tuple[Sequence[np.ndarray], LegacyFrames | None]:
@@ -290,11 +268,10 @@ def _mask_list(masks: Any, name: str) -> list[np.ndarray]:
 
 def _mask_levels(mask: Any, where: str) -> np.ndarray:
     """Return a mask as uint8 (rows, columns), from floats in 0..1 or levels in 0..255."""
-    mask = (
-        mask.float().numpy()
-        if isinstance(mask, torch.Tensor) and mask.is_floating_point()
-        else np.asarray(mask)
-    )
+    if not isinstance(mask, (torch.Tensor, np.ndarray)):
+        raise PacketError(f"{where}: must be an array of (1, rows, columns), is {_kind(mask)}")
+    if isinstance(mask, torch.Tensor):
+        mask = mask.float().numpy() if mask.is_floating_point() else mask.numpy()
     if mask.ndim == 3 and mask.shape[0] == 1:
         mask = mask[0]
     if mask.ndim != 2 or mask.dtype.kind not in "fubi":
@@ -335,15 +312,27 @@ def _latents(file: Path) -> torch.Tensor:
 def _numbers(file: Path, width: int) -> np.ndarray:
     """Return a pickled list of `width` coordinates each as int64 (N, width)."""
     found = restricted_load(file.read_bytes(), file.name)
-    try:
-        values = np.asarray([np.asarray(row, np.float64) for row in found], np.float64).reshape(
-            len(found), -1
-        )
-    except (TypeError, ValueError):
-        values = np.empty((0, 0))
-    if values.shape[1:] != (width,) or not np.isfinite(values).all() or (np.abs(values) > _LARGEST).any():
+    is_list = isinstance(found, (list, tuple)) or (isinstance(found, np.ndarray) and found.ndim == 2)
+    if not is_list or not len(found):
         raise PacketError(f"{file.name}: must be a list of {width} pixel coordinates each, is {_kind(found)}")
-    return values.astype(np.int64)
+    for i, row in enumerate(found):
+        if not _is_row(row, width):
+            raise PacketError(
+                f"{file.name}, entry {i}: must be {width} pixel coordinates within {_LARGEST}, is {_kind(row)}"
+            )
+    return np.array([[int(v) for v in row] for row in found], np.int64).reshape(-1, width)
+
+
+def _is_row(row: Any, width: int) -> bool:
+    """Whether `row` is flat and of plain numbers. Looked at one by one: lists in lists can unfold without end."""
+    if not isinstance(row, (list, tuple, np.ndarray)) or (isinstance(row, np.ndarray) and row.ndim != 1):
+        return False
+    return len(row) == width and all(
+        isinstance(v, (int, float, np.integer, np.floating))
+        and not isinstance(v, bool)
+        and -_LARGEST <= v <= _LARGEST  # false for NaN
+        for v in row
+    )
 
 
 def _read_facts(file: Path) -> dict[str, Any]:
@@ -354,9 +343,10 @@ def _read_facts(file: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _kind(value: Any) -> str:
+def _kind(value: Any, depth: int = 0) -> str:
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f"{value.dtype} {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)}" + (f", the first {_kind(value[0])}" if value else "")
+        first = f", the first {_kind(value[0], depth + 1)}" if value and depth < _KIND_DEPTH else ""
+        return f"a list of {len(value)}{first}"
     return type(value).__name__

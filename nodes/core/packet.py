@@ -34,6 +34,7 @@ from .packet_read import (
     PacketError,
     PacketReader,
     check_id,
+    check_root,
     file_sha256,
     find_packet,
     list_packets,
@@ -168,8 +169,9 @@ class PacketDraft:
 
 def check_new_place(root: Path, avatar_id: str) -> None:
     """Raise unless a packet may be written at `root / avatar_id`: ValueError for the name, PacketError if something
-    stands there that is no packet. `finish` asks too; ask before a long build."""
+    stands there that is no packet, or a file where its folder should be. `finish` asks too; ask before a long build."""
     final = root / check_id(avatar_id)
+    check_root(root)
     for _ in range(3):
         if not os.path.lexists(final) or (not final.is_symlink() and (final / MANIFEST).is_file()):
             return
@@ -205,7 +207,7 @@ def delete_packet(path: Path) -> None:
     """Remove the packet folder `path` in one step. PacketError if it is a link or no packet (of any version)."""
     try:
         manifest = None if path.is_symlink() else json.loads((path / MANIFEST).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise PacketError(
@@ -302,7 +304,7 @@ def _put_back(old: Path) -> bool:
         if os.path.lexists(old.with_name(avatar_id)):
             return False
         os.replace(old, old.with_name(avatar_id))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
     return True
 

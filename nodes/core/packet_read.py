@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,8 @@ _MUSETALK_SCHEMA: dict[str, dict[str, tuple[str, tuple]]] = {
 SCHEMAS = {"musetalk": _MUSETALK_SCHEMA}
 _OPTIONAL = {"points": ("F32", ("N", 68, 2))}
 """Tensors of geometry.safetensors that a packet may have: landmarks in pixels, iBUG order."""
+_POINTS_REACH = 16
+"""Frame sides that the landmarks of a face may lie away from the corner: it may leave the picture, not by much."""
 _FORBIDDEN_IN_ID = set('<>:"/\\|?*')
 _RESERVED_IDS = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10)}
 
@@ -74,12 +77,14 @@ class AvatarPacket:
     """A handle on a packet folder: no tensor is held, `open()` maps them for a run.
 
     `digest` is the SHA-256 of packet.json, which itself holds every file's hash: it names the content.
+    `latent_shape` is (channels, h, w) of one frame's latents.
     """
 
     path: Path
     info: AvatarInfo
     digest: str
     files: Mapping[str, Mapping[str, Any]] = field(repr=False, compare=False)
+    latent_shape: tuple[int, int, int]
 
     def avatar_indices(self, start: int, count: int, fps: Fraction):
         """Return the avatar frame shown at each of `count` output frames at `fps` (int64 array).
@@ -138,7 +143,7 @@ class PacketReader:
         self._shapes = geometry.get_tensor("mask_shapes").tolist()
 
     def _check_geometry(self) -> None:
-        """Raise PacketError if boxes, crops and masks do not fit the frames and each other."""
+        """Raise PacketError if boxes, crops, masks and landmarks do not fit the frames and each other."""
         width, height = self.packet.info.size
         offsets, shapes = np.array(self._offsets, np.int64), np.array(self._shapes, np.int64)
         ends = offsets[:-1] + shapes[:, 0] * shapes[:, 1]
@@ -151,16 +156,30 @@ class PacketReader:
             raise PacketError(
                 f"avatar {self.packet.info.id!r}: mask offsets do not fit the mask shapes; rebuild it"
             )
-        box, crop = self.boxes.numpy(), self.crops.numpy()
+        box, crop = self.boxes.numpy().astype(np.int64), self.crops.numpy().astype(np.int64)
         inside = (box[:, :2] >= 0) & (box[:, :2] < box[:, 2:]) & (box[:, 2:] <= (width, height))
         covered = (crop[:, :2] <= box[:, :2]) & (box[:, 2:] <= crop[:, 2:4])
-        fits = shapes[:, ::-1] == crop[:, 2:4].astype(np.int64) - crop[:, :2]
-        wrong = np.flatnonzero(~(inside & covered & fits).all(1))
+        fits = shapes[:, ::-1] == crop[:, 2:4] - crop[:, :2]
+        placed = (crop[:, 4:6] == box[:, :2] - crop[:, :2]) & (crop[:, 6:8] == box[:, 2:] - box[:, :2])
+        wrong = np.flatnonzero(~(inside & covered & fits & placed).all(1))
         if wrong.size:
             i = int(wrong[0])
             raise PacketError(
-                f"avatar {self.packet.info.id!r}, frame {i}: box {box[i].tolist()}, crop {crop[i, :4].tolist()} "
+                f"avatar {self.packet.info.id!r}, frame {i}: box {box[i].tolist()}, crop {crop[i].tolist()} "
                 f"and mask {self._shapes[i]} do not fit {width}x{height}; rebuild it"
+            )
+        self._check_points(_POINTS_REACH * max(width, height))
+
+    def _check_points(self, reach: int) -> None:
+        """Raise PacketError if the landmarks of a frame with a face are not finite or lie far outside the frame."""
+        if self.points is None:
+            return
+        near = (np.abs(self.points.numpy()) <= reach).all((1, 2))  # false for NaN
+        wrong = np.flatnonzero(~near & self.found.numpy())
+        if wrong.size:
+            raise PacketError(
+                f"avatar {self.packet.info.id!r}, frame {int(wrong[0])}: landmarks are not finite or lie more than "
+                f"{reach} pixels away; rebuild it"
             )
 
     def frame(self, index: int) -> torch.Tensor:
@@ -238,7 +257,7 @@ def open_packet(path: Path, expect_id: str | None = None) -> AvatarPacket:
         raise PacketError(
             f"{path / 'latents.safetensors'}: latents has {axes['C2']} channels, not masked + reference"
         )
-    return AvatarPacket(path, info, digest, files)
+    return AvatarPacket(path, info, digest, files, (axes["C2"], axes["h"], axes["w"]))
 
 
 def verify_packet(path: Path) -> AvatarPacket:
@@ -260,14 +279,27 @@ def packet_size(packet: AvatarPacket) -> int:
 
 
 def list_packets(roots: Sequence[Path]) -> list[Path]:
-    """Return the packet folders below `roots`, first root first, by name; an id seen twice counts once."""
+    """Return the packet folders below `roots`, first root first, by name; an id seen twice counts once.
+
+    A root that is not there yet is passed over; PacketError if it never can be, for a file is in its place.
+    """
     found: dict[str, Path] = {}
     for root in roots:
+        check_root(root)
         if root.is_dir():
             for path in sorted(root.iterdir()):
                 if not path.name.startswith(".") and (path / MANIFEST).is_file():
                     found.setdefault(path.name, path)
     return list(found.values())
+
+
+def check_root(root: Path) -> None:
+    """Raise PacketError if `root`, or a folder that it would lie in, is a file."""
+    for path in (root, *root.parents):
+        if path.is_dir():
+            return
+        if os.path.lexists(path):
+            raise PacketError(f"{path} is not a folder, so no avatars can be in {root}; give another folder")
 
 
 def find_packet(avatar_id: str, roots: Sequence[Path]) -> Path:
@@ -288,7 +320,9 @@ def read_manifest(path: Path) -> tuple[dict, str]:
         manifest = json.loads(raw)
     except FileNotFoundError:
         raise PacketError(f"{file}: not found; the folder is no avatar packet") from None
-    except ValueError as e:
+    except OSError as e:
+        raise PacketError(f"{file}: cannot be read ({e.strerror or e}); rebuild the avatar") from None
+    except (ValueError, RecursionError) as e:
         raise PacketError(f"{file}: not valid JSON ({e}); rebuild the avatar") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise PacketError(f"{file}: field 'format' is not {FORMAT!r}")
@@ -306,15 +340,23 @@ def _files_from(manifest: dict, path: Path) -> dict[str, dict]:
         raise PacketError(f"{path / MANIFEST}: field 'files' is missing; rebuild the avatar")
     for name, entry in files.items():
         bare = name == Path(name).name and "\\" not in name and name not in ("", ".", "..")
-        if not bare or not isinstance(entry, dict) or not {"size", "sha256"} <= entry.keys():
+        if not bare or not isinstance(entry, dict) or not _is_file_entry(entry):
             raise PacketError(
                 f"{path / MANIFEST}: field 'files' has a bad entry {name!r}; rebuild the avatar"
             )
     return files
 
 
+def _is_file_entry(entry: dict) -> bool:
+    size, sha256 = entry.get("size"), entry.get("sha256")
+    return type(size) is int and size >= 0 and isinstance(sha256, str)
+
+
 def _info_from(manifest: dict, path: Path) -> AvatarInfo:
     where = path / MANIFEST
+    for name in ("model", "source", "options"):
+        if not isinstance(manifest.get(name, {}), dict):
+            raise PacketError(f"{where}: field {name!r} is no JSON object; rebuild the avatar")
     try:
         width, height = (int(v) for v in manifest["size"])
         info = AvatarInfo(
@@ -360,9 +402,9 @@ def _check_header(file: Path, schema: Mapping[str, tuple[str, tuple]], axes: dic
         if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
             raise PacketError(f"{file}: tensor {name!r} is missing; rebuild the avatar")
         found = entry["shape"]
-        if not isinstance(found, list) or len(found) != len(shape):
+        if not isinstance(found, list) or len(found) != len(shape) or any(type(n) is not int for n in found):
             raise PacketError(
-                f"{file}: tensor {name!r} has shape {found}, must have {len(shape)} axes; rebuild"
+                f"{file}: tensor {name!r} has shape {found!r:.80}, must have {len(shape)} axes; rebuild"
             )
         wanted = [
             axes.setdefault(a, n) if isinstance(a, str) else a for a, n in zip(shape, found, strict=True)

@@ -67,8 +67,10 @@ def load_first(
         end = _walk(data, source, persistent_load is not None)
         loader = _Loader(bytes(data[:end]), source, dict(extra or {}), persistent_load)
         return _plain(loader.load(), {}), end
-    except UnsafePickle:
-        raise
+    except UnsafePickle as error:
+        if source in str(error):
+            raise
+        raise UnsafePickle(f"{source}: {error}") from error
     except _FAULTS as error:
         raise UnsafePickle(
             f"{source} is not a readable pickle ({type(error).__name__}: {error}): it is damaged or another kind "
@@ -248,15 +250,24 @@ _STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
+_OPEN = object()
+"""Stands for a container whose contents are being looked at."""
+
+
 def _plain(value: Any, done: dict[int, Any]) -> Any:
     """The value with the arrays and dtypes under construction replaced; containers are changed in place."""
     if id(value) in done:
+        if done[id(value)] is _OPEN:
+            raise UnsafePickle(
+                f"a {type(value).__name__} in a pickle holds itself, which plain data never does: refused"
+            )
         return done[id(value)]
-    done[id(value)] = value
+    done[id(value)] = _OPEN
+    result = value
     if isinstance(value, _Array):
-        done[id(value)] = value.view(np.ndarray)
+        result = value.view(np.ndarray)
     elif isinstance(value, _Dtype):
-        done[id(value)] = value.value
+        result = value.value
     elif isinstance(value, _Call):
         raise UnsafePickle("a pickle whose data is a function is refused")
     elif isinstance(value, list):
@@ -265,5 +276,6 @@ def _plain(value: Any, done: dict[int, Any]) -> Any:
         for key in value:
             value[key] = _plain(value[key], done)
     elif type(value) is tuple:
-        done[id(value)] = tuple(_plain(v, done) for v in value)
-    return done[id(value)]
+        result = tuple(_plain(v, done) for v in value)
+    done[id(value)] = result
+    return result

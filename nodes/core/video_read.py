@@ -23,6 +23,7 @@ import torch
 from .color import RgbDecoder, matrix_for_height
 from .frames import FrameInfo, FrameStream, RunContext
 from .image_read import read_image as read_image
+from .media_open import open_media
 from .timeline import MAX_FPS, MIN_FPS, fps_text
 
 STANDARD_RATES = tuple(
@@ -74,7 +75,8 @@ class VideoProbe:
 def probe_video(path: str | os.PathLike) -> VideoProbe:
     """Return the facts of a video; reads every packet header, decodes one frame.
 
-    Raises ValueError if there is no such file, no video in it, or no frame that decodes.
+    Raises ValueError if there is no such file, no video in it, no frame that decodes, or a playlist: those are not
+    followed to the files they name.
     """
     source = Path(path)
     with _open(source) as box:
@@ -86,9 +88,9 @@ def probe_video(path: str | os.PathLike) -> VideoProbe:
         rate_hz, channels = (sound.sample_rate, sound.channels) if sound else (0, 0)
         average, guessed = stream.average_rate, stream.guessed_rate
         aspect = stream.sample_aspect_ratio
-    first, seconds, n, is_vfr, fps = _timing(source, average, guessed)
+    first, seconds, n, is_vfr, fps, short = _timing(source, average, guessed)
     matrix, color_range, tagged = _colors(frame)
-    notes = []
+    notes = [short] if short else []
     if is_vfr:
         notes.append(f"{source.name} has a variable frame rate; frames are chosen by their timestamps")
     if aspect and aspect != 1:
@@ -226,10 +228,8 @@ def _decode(box, stream, ctx: RunContext, probe: VideoProbe) -> Iterator[tuple[i
 
 
 def _open(path: Path):
-    if not path.is_file():
-        raise ValueError(f"no file {path}; check the path")
     try:
-        return av.open(os.path.abspath(path), metadata_errors="replace")
+        return open_media(path)
     except (av.error.FFmpegError, OSError) as e:
         raise ValueError(f"{path.name} cannot be read as a video ({e.strerror or e}); is it complete?") from e
 
@@ -252,17 +252,23 @@ def _first_frame(box, stream, path: Path) -> av.VideoFrame:
     raise ValueError(f"{path.name} has 0 frames that decode; is the file complete?")
 
 
-def _timing(path: Path, average, guessed) -> tuple[int, Fraction, int, bool, Fraction]:
-    """Return (first pts, seconds, packets, is variable, constant rate) from the packets of the file."""
+def _timing(path: Path, average, guessed) -> tuple[int, Fraction, int, bool, Fraction, str]:
+    """Return (first pts, seconds, packets, is variable, constant rate, note or "") from the packets of the file."""
+    packets, ends = [], {}
     with _open(path) as box:
         stream = _video_stream(box, path)
         tick = Fraction(stream.time_base)
-        packets = [
-            (p.pts if p.pts is not None else p.dts, p.duration or 0)
-            for p in box.demux(stream)
-            if p.size and not p.is_discard
-        ]
+        told = _told_seconds(box, stream)
+        for p in box.demux():
+            pts, length = p.pts if p.pts is not None else p.dts, p.duration or 0
+            if not p.size or p.is_discard:
+                continue
+            if p.stream.index == stream.index:
+                packets.append((pts, length))
+            if pts is not None and p.time_base:
+                ends[p.time_base] = max(ends.get(p.time_base, 0), pts + length)
     usual = Fraction(guessed or average or 25)
+    short = _short_note(path, told, [base * end for base, end in ends.items()], usual)
     if any(pts is None for pts, _ in packets):  # raw streams: no clock of their own
         step = max(1, round(1 / usual / tick))
         packets = [(i * step, step) for i in range(len(packets))]
@@ -271,7 +277,7 @@ def _timing(path: Path, average, guessed) -> tuple[int, Fraction, int, bool, Fra
     steps = np.diff(pts)
     if not len(steps):
         last = packets[-1][1] or round(1 / usual / tick)
-        return int(pts[0]), last * tick, len(pts), False, _within(usual)
+        return int(pts[0]), last * tick, len(pts), False, _within(usual), short
     median = int(np.median(steps))
     # The last packet of a file often carries no duration, or that of a stream with a hole.
     last = packets[-1][1] or median
@@ -279,7 +285,26 @@ def _timing(path: Path, average, guessed) -> tuple[int, Fraction, int, bool, Fra
     slack = max(2, median // 10)
     is_vfr = bool((np.abs(steps - median) > slack).any())
     fps = Fraction(guessed or 1 / (median * tick)) if is_vfr else _steady_rate(pts, tick, average)
-    return int(pts[0]), seconds, len(pts), is_vfr, _within(fps)
+    return int(pts[0]), seconds, len(pts), is_vfr, _within(fps), short
+
+
+def _told_seconds(box, stream) -> Fraction:
+    """Return how long the container says it is, 0 where it does not: what it says is kept when its end is cut off."""
+    if stream.duration:
+        return stream.duration * Fraction(stream.time_base)
+    return Fraction(box.duration or 0, av.time_base)
+
+
+def _short_note(path: Path, told: Fraction, ends: list[Fraction], fps: Fraction) -> str:
+    """Return a note if all streams end (at `ends` seconds) well before what the container says, else ""."""
+    end = max(ends, default=told)
+    # The last packet's length is often unknown, and some containers count a frame more.
+    if told - end <= max(4 / fps, told / 50):
+        return ""
+    return (
+        f"{path.name} says it lasts {float(told):.2f} s and ends at {float(end):.2f} s: it is cut short, get it again "
+        "if you need the rest"
+    )
 
 
 def _steady_rate(pts: np.ndarray, tick: Fraction, average) -> Fraction:

@@ -20,11 +20,11 @@ from ..comfy_nodes import (
 from ..comfy_nodes import MuseTalkModel as ModelSocket
 from ..core.faces import parse_choice
 from ..core.images import mask_box, parse_box
-from ..core.packet import AvatarPacket, PacketError, open_packet
+from ..core.packet import PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
 from .find_faces import DETECTORS, FaceTools, open_face_tools
-from .fleet import build_fleet, fleet_sources
-from .make_avatar import DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
+from .fleet import build_fleet, fleet_sources, split_names
+from .make_avatar import AUTO_PREFIX, DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
 from .options import MASKS, MISSING, AvatarOptions
 from .source import SOURCE_SUFFIXES, source_of_images
 
@@ -307,8 +307,7 @@ class BuildFleet(io.ComfyNode):
     def execute(
         cls, model, folder, specific, fps, max_frames, cycle, detector, rebuild, options=None
     ) -> io.NodeOutput:
-        names = [n.strip() for n in specific.split(",") if n.strip()]
-        sources = fleet_sources(input_path(folder), names)
+        sources = fleet_sources(input_path(folder), split_names(specific) if specific.strip() else [])
         plan = build_plan(fps, max_frames, cycle, options=options)
         tools = _tools(detector, plan, model)
         report = build_fleet(
@@ -339,7 +338,8 @@ def _make(ctx: ComfyContext, model, source, plan: BuildPlan, detector: str, name
     packet, _ = make_avatar(
         ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None
     )
-    return _remember(name, packet, ctx)
+    _made[packet.info.id] = packet.digest
+    return io.NodeOutput(packet, ctx.report.text())
 
 
 def _tools(detector: str, plan: BuildPlan, model) -> FaceTools:
@@ -348,26 +348,27 @@ def _tools(detector: str, plan: BuildPlan, model) -> FaceTools:
 
 
 _made: dict[str, str] = {}
-"""Name -> digest of the packet this server built under it last."""
-
-
-def _remember(name: str, packet: AvatarPacket, ctx: ComfyContext) -> io.NodeOutput:
-    _made[name] = packet.digest
-    return io.NodeOutput(packet, ctx.report.text())
+"""Avatar id -> digest of the packet this server built under it last."""
 
 
 def _foreign_build(name: str) -> str:
-    """Return "" while the packet `name` is what a node here made last; else what stands there now.
+    """Return "" while the packets that nodes here made under `name` are still theirs; else what stands there now.
 
-    Without it ComfyUI's cache would go on handing out the handle of a packet that another graph has replaced.
+    An empty name means all that were named by their content. Without it ComfyUI's cache would go on handing out the
+    handle of a packet that another graph has replaced, or that was removed.
     """
-    if name not in _made:
-        return ""
-    try:
-        digest = open_packet(model_folders("avatars")[0] / name).digest
-    except PacketError:
-        return "gone"
-    return "" if digest == _made[name] else digest
+    name = name.strip()
+    changed = []
+    for avatar_id in [name] if name else [i for i in _made if i.startswith(AUTO_PREFIX)]:
+        if avatar_id not in _made:
+            continue
+        try:
+            digest = open_packet(model_folders("avatars")[0] / avatar_id).digest
+        except PacketError:
+            digest = "gone"
+        if digest != _made[avatar_id]:
+            changed.append(f"{avatar_id} {digest}")
+    return ", ".join(changed)
 
 
 def widget_problem(
@@ -387,6 +388,8 @@ def widget_problem(
 
 
 def _mask_boxes(mask: torch.Tensor, n: int, size: tuple[int, int]) -> tuple:
+    if mask.ndim not in (2, 3):
+        raise ValueError(f"a MASK is (batch, height, width), this one is {tuple(mask.shape)}")
     mask = mask[None] if mask.ndim == 2 else mask
     if tuple(mask.shape[1:]) != size or len(mask) not in (1, n):
         raise ValueError(

@@ -14,16 +14,21 @@ from typing import Any
 
 HOP_SAMPLES = 160  # log-mel hop at 16 kHz; the encoder halves the rate once more, so one row lasts 20 ms
 
+MAX_COUNT = 65536  # channels and the like; beyond these limits a damaged file would build networks for hours
+MAX_LAYERS = 64
+MAX_LEVELS = 16
+_MAX_POSITIONS = 1 << 24  # numbers in the table of token positions; the official model has 19,200
+
 _DOWN_TYPES = ("DownBlock2D", "CrossAttnDownBlock2D")
 _UP_TYPES = ("UpBlock2D", "CrossAttnUpBlock2D")
 
 
-def _check_counts(owner: Any, *names: str, least: int = 1) -> None:
+def _check_counts(owner: Any, *names: str, least: int = 1, most: int = MAX_COUNT) -> None:
     for name in names:
         value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(
-                f"{type(owner).__name__}.{name} is {value!r}: give a whole number, {least} or more"
+                f"{type(owner).__name__}.{name} is {value!r:.40}: give a whole number, {least} or more and at most {most}"
             )
 
 
@@ -48,9 +53,11 @@ def _check_divides(owner: Any, name: str, divisor_name: str) -> None:
 
 def _check_channels(owner: Any) -> None:
     channels = owner.block_out_channels
-    if not isinstance(channels, tuple) or not channels or any(type(c) is not int or c < 1 for c in channels):
+    is_list = isinstance(channels, tuple) and 1 <= len(channels) <= MAX_LEVELS
+    if not is_list or any(type(c) is not int or not 1 <= c <= MAX_COUNT for c in channels):
         raise ValueError(
-            f"{type(owner).__name__}.block_out_channels is {channels!r}: give one positive whole number a level"
+            f"{type(owner).__name__}.block_out_channels is {channels!r:.200}: give one positive whole number a level, at "
+            f"most {MAX_COUNT}, for at most {MAX_LEVELS} levels"
         )
     _check_divides(owner, "block_out_channels", "norm_num_groups")
 
@@ -90,6 +97,7 @@ class WhisperConfig:
 
     def __post_init__(self) -> None:
         _check_counts(self, *(f.name for f in fields(self)))
+        _check_counts(self, "encoder_layers", most=MAX_LAYERS)
         _check_divides(self, "d_model", "encoder_attention_heads")
         if self.d_model % 2:
             raise ValueError(
@@ -135,13 +143,16 @@ class UNetConfig:
     mid_block_scale_factor: float = 1
 
     def __post_init__(self) -> None:
-        _check_counts(self, "in_channels", "out_channels", "layers_per_block", "norm_num_groups")
+        _check_counts(self, "layers_per_block", most=MAX_LAYERS)
+        _check_counts(self, "in_channels", "out_channels", "norm_num_groups")
         _check_counts(self, "cross_attention_dim", "attention_head_dim")
         _check_channels(self)
         _check_positive(self, "norm_eps")
         _check_divides(self, "block_out_channels", "attention_head_dim")
         _check_fixed(self, act_fn="silu", center_input_sample=False)
         _check_fixed(self, downsample_padding=1, mid_block_scale_factor=1)
+        if type(self.freq_shift) not in (int, float) or not 0 <= self.freq_shift <= 1:
+            raise ValueError(f"UNetConfig.freq_shift is {self.freq_shift!r:.40}: give 0 to 1 (upstream 0)")
         for name, allowed in (("down_block_types", _DOWN_TYPES), ("up_block_types", _UP_TYPES)):
             kinds = getattr(self, name)
             if not isinstance(kinds, tuple) or len(kinds) != self.n_levels or not set(kinds) <= set(allowed):
@@ -176,7 +187,8 @@ class VAEConfig:
     act_fn: str = "silu"
 
     def __post_init__(self) -> None:
-        _check_counts(self, "latent_channels", "layers_per_block", "norm_num_groups")
+        _check_counts(self, "layers_per_block", most=MAX_LAYERS)
+        _check_counts(self, "latent_channels", "norm_num_groups")
         _check_channels(self)
         _check_fixed(self, in_channels=3, out_channels=3, act_fn="silu")
         _check_positive(self, "scaling_factor")
@@ -209,6 +221,11 @@ class MuseTalkConfig:
         _check_counts(self, "crop_size")
         _check_counts(self, "window_left", "window_right", least=0)
         _check_positive(self, "masked_fraction")
+        if self.n_tokens * self.whisper.d_model > _MAX_POSITIONS:
+            raise ValueError(
+                f"MuseTalkConfig: {self.n_tokens} audio tokens of {self.whisper.d_model} numbers a frame are too many: "
+                f"make the windows or the encoder smaller"
+            )
         step = 2 ** (self.vae.n_levels + self.unet.n_levels - 2)
         if self.crop_size % step:
             raise ValueError(

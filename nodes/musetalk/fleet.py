@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,44 +54,45 @@ class FleetReport:
         return "\n".join([self.summary(), *(i.line() for i in self.items)])
 
 
-def fleet_sources(folder: Path, specific: Sequence[str] = ()) -> dict[str, Path]:
-    """Return avatar id -> source: every picture, clip and folder of pictures in `folder`, by name.
+def split_names(text: str) -> list[str]:
+    """Return the names of "a, b". ValueError if there is none."""
+    names = [n.strip() for n in text.split(",") if n.strip()]
+    if not names:
+        raise ValueError(f"{text[:40]!r} names no avatar; write for example anna,eva")
+    return names
+
+
+def fleet_sources(folder: Path, specific: Sequence[str] = ()) -> list[tuple[str, Path]]:
+    """Return (avatar id, source) for every picture, clip and folder of pictures in `folder`, by name.
 
     The id is the name without its suffix. `specific` keeps only those ids. Hidden files and files of other kinds are
-    left out. ValueError: no folder, nothing in it, an id that is not there, two files of one name.
+    left out. ValueError: no folder, nothing in it, an id that is not there.
     """
     if not folder.is_dir():
         raise ValueError(f"no folder {folder}; give one that holds a picture or a clip for each presenter")
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or not _is_source(path):
-            continue
-        avatar_id = path.name if path.is_dir() else path.stem
-        if avatar_id in found:
-            raise ValueError(
-                f"{found[avatar_id].name} and {path.name} would both be avatar {avatar_id!r}; rename one"
-            )
-        found[avatar_id] = path
-    if unknown := [i for i in specific if i not in found]:
-        raise ValueError(f"{folder} has no {', '.join(unknown)}; it has {', '.join(found) or 'no sources'}")
+    paths = [p for p in sorted(folder.iterdir()) if not p.name.startswith(".") and _is_source(p)]
+    found = [(p.name if p.is_dir() else p.stem, p) for p in paths]
+    ids = list(dict.fromkeys(i for i, _ in found))
+    if unknown := [i for i in specific if i not in ids]:
+        raise ValueError(f"{folder} has no {', '.join(unknown)}; it has {', '.join(ids) or 'no sources'}")
     if not found:
         raise ValueError(f"{folder} holds neither pictures nor clips nor folders of pictures")
-    return {i: p for i, p in found.items() if not specific or i in specific}
+    return [(i, p) for i, p in found if not specific or i in specific]
 
 
 def build_fleet(
     ctx: RunContext,
     model: MuseTalkModel,
-    sources: dict[str, Path],
+    sources: Sequence[tuple[str, Path]],
     plan: BuildPlan,
     tools: FaceTools | None,
     root: Path,
     rebuild: bool = False,
     each: Callable[[FleetItem], None] | None = None,
 ) -> FleetReport:
-    """Build every source (avatar id -> path) into `root`; what is there with the same content is kept.
+    """Build every (avatar id, source) into `root`; what is there with the same content is kept.
 
-    Memory does not grow with the number of items. A source that cannot be built is its own FleetItem and the next one
+    Sources that would have one id are errors of their own. Memory does not grow with the number of items. A source that cannot be built is its own FleetItem and the next one
     follows; only a cancel ends the run, and what is done by then stays. `each` is called after every item, and
     `ctx.tick` counts them.
     """
@@ -104,10 +106,13 @@ def build_fleet(
 
 
 def _items(ctx, model, sources, plan, tools, root, rebuild) -> Iterator[FleetItem]:
-    for avatar_id, path in sources.items():
+    names = Counter(avatar_id.casefold() for avatar_id, _ in sources)
+    for avatar_id, path in sources:
         ctx.check_cancelled()
         own, began = ctx.nested(), time.perf_counter()
         try:
+            if names[avatar_id.casefold()] > 1:
+                raise ValueError(f"another source would be avatar {avatar_id!r} as well; rename one")
             _, new = make_avatar(own, model, plan.open(path), plan, tools, root, avatar_id, rebuild)
             state, error = (BUILT if new else KEPT), ""
         except (ValueError, OSError, RuntimeError, MemoryError) as e:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from ..core.faces import FaceChoice
 from ..core.frames import RunContext
 from ..core.images import cover_box
+from ..core.loop import AUTO_CYCLES
 from ..core.packet import AvatarPacket, PacketError, open_packet
 from ..core.timeline import fps_text
 from .bake import bake
@@ -25,6 +27,9 @@ BUILD_VERSION = 1
 """Part of every content key: raised when the same input gives another packet."""
 DEFAULT_MAX_FRAMES = 50
 """Two seconds at 25 fps."""
+AUTO_PREFIX = "auto-"
+AUTO_ID = re.compile(r"auto-[0-9a-f]{16}")
+"""Names of avatars built just in time; users' names never look like them."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,15 @@ class BuildPlan:
     boxes: tuple[Box | None, ...] | None = None
     face: FaceChoice = FaceChoice()
     options: AvatarOptions | None = None
+
+    def __post_init__(self) -> None:
+        if self.cycle not in AUTO_CYCLES:
+            raise ValueError(f"cycle {self.cycle!r} is unknown; use one of {', '.join(AUTO_CYCLES)}")
+        if self.boxes and self.options and self.options.needs_parsing:
+            raise ValueError(
+                f"mask {self.options.mask!r} needs a parsed face, and this one is only a box; let the face be found, "
+                "or use mask mouth or lower face"
+            )
 
     def open(self, path: Path) -> Source:
         """Open a picture, a folder of pictures or a clip by this plan. ValueError names what is wrong with it."""
@@ -93,7 +107,7 @@ def make_avatar(
     if tools is None and plan.boxes is None:
         raise ValueError("give a face box as x1,y1,x2,y2, or a detector that finds it")
     key = content_key(model, source, plan, tools)
-    avatar_id = check_new_id(avatar_id) if avatar_id else f"auto-{key[:16]}"
+    avatar_id = check_new_id(avatar_id) if avatar_id else f"{AUTO_PREFIX}{key[:16]}"
     if not rebuild and (packet := _built(root / avatar_id, key)):
         ctx.report.fact("avatar", f"{packet.path}: already built from the same content")
         return packet, False

@@ -141,7 +141,8 @@ def load_strict(
         source: file name, for the message.
 
     Raises:
-        ValueError: names the missing, unexpected and misshapen tensors (the first few of each, with the counts).
+        ValueError: names the missing, unexpected and misshapen tensors, those of integers or complex numbers, and those
+            with values that are not finite (the first few of each, with the counts).
     """
     own = module.state_dict()
     problems = {
@@ -152,12 +153,16 @@ def load_strict(
             for k, v in own.items()
             if k in state and state[k].shape != v.shape
         ],
+        "of another type": [
+            f"{k} {str(state[k].dtype).removeprefix('torch.')}"
+            for k, v in own.items()
+            if k in state and state[k].is_floating_point() != v.is_floating_point()
+        ],
     }
     parts = []
     for kind, names in problems.items():
         if names:
-            more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-            parts.append(f"{len(names)} {kind} ({', '.join(names[:_NAMES_SHOWN])}{more})")
+            parts.append(f"{len(names)} {kind} ({_shown(names)})")
     if parts:
         raise ValueError(
             f"{source} does not fit {type(module).__name__}: {'; '.join(parts)}. "
@@ -165,8 +170,31 @@ def load_strict(
         )
     if dtype is not None:
         state = {k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()}
+    broken = [f"{k} {str(v.dtype).removeprefix('torch.')}" for k, v in state.items() if not _is_finite(v)]
+    if broken:
+        raise ValueError(
+            f"{source} has values that are not finite in {len(broken)} tensors ({_shown(broken)}): it is damaged, or "
+            "its numbers are too large for fp16 and need fp32"
+        )
     on_meta = any(v.is_meta for v in own.values())
     module.load_state_dict(state, strict=True, assign=on_meta)
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more
+
+
+def _is_finite(value: Tensor) -> bool:
+    """Whether no number is NaN or infinite; without memory for a mask where that can be told from the sum."""
+    if value.is_meta or not value.is_floating_point():
+        return True
+    if (
+        value.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and value.sum(dtype=torch.float32).isfinite()
+    ):
+        return True
+    return bool(value.to(torch.float64).isfinite().all())
 
 
 class _BareParameters(TorchFunctionMode):

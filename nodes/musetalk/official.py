@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checkpoint import load_state
-from ..core.models import MissingModel, find_file, missing_text
+from ..core.models import MissingModel, find_file, missing_text, safe_relative
 from .config import OFFICIAL, MuseTalkConfig, UNetConfig, VAEConfig, WhisperConfig
 from .model import MuseTalkNets, load_strict, memory_format, on_meta
 from .vae import normalize_vae_keys
@@ -25,6 +26,7 @@ from .vae import normalize_vae_keys
 VERSIONS = {"musetalk-1.5": "musetalkV15", "musetalk-1.0": "musetalk"}
 """Checkpoint -> its folder in the official repository."""
 UNET_CONFIG = "musetalk.json"
+_EMBEDDED = "embedded"  # the name of the checkpoint that has no files
 _UNET_NAMES = ("unet.safetensors", "unet.pth", "pytorch_model.safetensors", "pytorch_model.bin", "unet.bin")
 _HOMES = ("musetalk", "diffusers/TMElyralab/MuseTalk", "")
 """Below a root: our own folder or a snapshot of the hub repository, the older node's place, a checkout's models/."""
@@ -103,14 +105,26 @@ def look_for(checkpoint: str, roots: tuple[Path, ...]) -> tuple[dict[str, Path |
 
 
 def fine_tunes(roots: tuple[Path, ...]) -> list[str]:
-    """Names of the other folders below `musetalk/` of a root that hold a UNet and its musetalk.json, sorted."""
+    """Names of the other folders below `musetalk/` of a root that hold a UNet and its musetalk.json, sorted.
+
+    Left out are names that stand for another checkpoint, and those that cannot be looked for: they would stop every list.
+    """
     found = set()
     for root in roots:
         for config in Path(root).glob(f"musetalk/*/{UNET_CONFIG}"):
             name = config.parent.name
-            if name not in VERSIONS.values() and any((config.parent / n).is_file() for n in _UNET_NAMES):
+            if any((config.parent / n).is_file() for n in _UNET_NAMES) and _can_be_named(name):
                 found.add(name)
-    return sorted(found - set(VERSIONS))
+    return sorted(found - {*VERSIONS, *VERSIONS.values(), _EMBEDDED})
+
+
+def _can_be_named(name: str) -> bool:
+    try:
+        safe_relative(name)
+        name.encode("utf-8")  # ComfyUI's menus go out as UTF-8
+    except ValueError:
+        return False
+    return True
 
 
 def official_config(files: OfficialFiles, base: MuseTalkConfig = OFFICIAL) -> MuseTalkConfig:
@@ -124,16 +138,17 @@ def official_config(files: OfficialFiles, base: MuseTalkConfig = OFFICIAL) -> Mu
     if files.vae_config is not None:
         values = _json(files.vae_config)
         # Newer diffusers write more than we know; what changes the network changes its tensors, which are checked.
-        vae = VAEConfig.from_dict(
-            {k: v for k, v in values.items() if k in {f.name for f in fields(VAEConfig)}}
-        )
+        known = {f.name for f in fields(VAEConfig)}
+        with _named(files.vae_config):
+            vae = VAEConfig.from_dict({k: v for k, v in values.items() if k in known})
     whisper = base.whisper
     if files.whisper_config is not None:
         whisper = _whisper_config(files.whisper_config)
-    return MuseTalkConfig(
-        files.unet.parent.name, base.crop_size, whisper, unet, vae,
-        base.window_left, base.window_right, base.masked_fraction,
-    )  # fmt: skip
+    with _named(files.unet_config, files.vae_config, files.whisper_config):
+        return MuseTalkConfig(
+            files.unet.parent.name, base.crop_size, whisper, unet, vae,
+            base.window_left, base.window_right, base.masked_fraction,
+        )  # fmt: skip
 
 
 def load_official(
@@ -204,7 +219,8 @@ def _whisper_config(path: Path) -> WhisperConfig:
     missing = [name for name in known.values() if name not in values]
     if missing:
         raise ValueError(f"{path} is no config of a whisper model: {', '.join(missing)} is missing")
-    return WhisperConfig(**{ours: values[theirs] for ours, theirs in known.items()})
+    with _named(path):
+        return WhisperConfig(**{ours: values[theirs] for ours, theirs in known.items()})
 
 
 def _unet_config(path: Path) -> UNetConfig:
@@ -216,16 +232,23 @@ def _unet_config(path: Path) -> UNetConfig:
             f"weights have 8 and 4. Get it again (talkinghead models download musetalk-1.5); the musetalk.json of "
             f"v1.0 fits as well"
         )
-    try:
+    with _named(path):
         return UNetConfig.from_dict(values)
+
+
+@contextmanager
+def _named(*paths: Path | None) -> Iterator[None]:
+    """Put the files in front of what is wrong with their values."""
+    try:
+        yield
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{', '.join(str(p) for p in paths if p)}: {error}") from error
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON ({error}): get it again") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a {type(values).__name__}, not a JSON object: get it again")

@@ -16,7 +16,7 @@ from .boxes import add_margin, face_box
 from .model import to_rgb_uint8
 from .parity_audio import encoder_states, window_tokens
 from .parity_images import CROP_SIDE, blended, mode_mask
-from .parity_measure import Result, Tolerance, close, exact, not_run
+from .parity_measure import Result, Tolerance, close, exact, not_run, some
 from .parity_networks import with_positions
 from .parity_recipe import Goldens, crc32, rgb_batch, synthetic_face, synthetic_frame
 from .parity_windows import current_windows
@@ -60,7 +60,7 @@ def latents(goldens: Goldens) -> Iterator[Result]:
 def avatar_material(goldens: Goldens) -> Iterator[Result]:
     """The realtime preparation of a few frames: files, order, boxes, masks, and which frame each output shows."""
     described = goldens.json("avatar_material")
-    n, boxes = described["n_source_frames"], described["coords_pkl"]
+    n, boxes = described["n_source_frames"], some(described["coords_pkl"], "coords_pkl")
     order = cycle_indices(0, 2 * n, n, "pingpong").tolist()
     own = _own_boxes(goldens, described) or boxes[:n]
     crops = [crop_geometry(tuple(own[i])) for i in order]

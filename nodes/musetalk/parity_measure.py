@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Distance:
-    """Distances of two arrays of one shape; all infinite when shapes differ or a value is not finite."""
+    """Distances of two arrays of one shape; all infinite when shapes differ, are empty, or a value is not finite."""
 
     worst: float
     rms: float
@@ -68,14 +68,14 @@ class Distance:
 
 
 def distance(actual: Any, expected: Any) -> Distance:
-    """Return the distances of two tensors, arrays or numbers, in double precision."""
+    """Return the distances of two tensors, arrays or numbers, in double precision. Empty ones are never close."""
     a, e = _as_double(actual), _as_double(expected)
     if a.shape != e.shape:
         return Distance(*[math.inf] * 4, 0.0, f"shape {a.shape} instead of {e.shape}")
     if not (np.isfinite(a).all() and np.isfinite(e).all()):
         return Distance(*[math.inf] * 4, 0.0, "not finite")
     if not a.size:
-        return Distance(0.0, 0.0, 0.0, 0.0, 1.0)
+        return Distance(*[math.inf] * 4, 0.0, "holds nothing to compare")
     gap = np.abs(a - e)
     norm = math.sqrt(float((a * a).sum()) * float((e * e).sum()))
     same = gap.max() == 0
@@ -100,7 +100,7 @@ def exact(name: str, pairs: Mapping[str, tuple[Any, Any]], note: str = "") -> Re
     for label, (actual, expected) in pairs.items():
         if isinstance(expected, (np.ndarray, torch.Tensor)):
             gap = distance(actual, expected)
-            if gap.worst:
+            if gap.worst:  # infinite where nothing can be compared
                 error = max(error or 0.0, gap.worst)
                 bad.append(f"{label} {gap.why or f'differs by {gap.worst:g}'}")
         elif actual != expected:
@@ -108,6 +108,13 @@ def exact(name: str, pairs: Mapping[str, tuple[Any, Any]], note: str = "") -> Re
     status = FAILED if bad or not pairs else OK
     text = _listed(bad) or (note if pairs else "nothing to compare") or f"{len(pairs)} values"
     return Result(name, status, error if bad else None, None, "exact", text)
+
+
+def some(items: Sequence[Any], what: str) -> Sequence[Any]:
+    """Return `items`, which the golden calls `what`. ValueError if there are none: nothing compared is no success."""
+    if not len(items):
+        raise ValueError(f"{what} is empty: nothing to compare")
+    return items
 
 
 def not_run(name: str, why: str) -> Result:

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from ..core.audio import AudioClip
-from ..core.blend import crop_geometry
+from ..core.blend import clamp_box, crop_geometry
 from ..core.face_track import track_face
 from ..core.faces import FaceTrack
 from ..core.frames import RunContext
+from ..core.images import cover_box
 from ..core.report import FrameList
 from ..core.timeline import fps_text, frame_count
 from ..core.video_read import describe, probe_video
@@ -70,7 +71,9 @@ def preflight(
     facts += _about_audio(audio, fps, problems)
     picture, box, stops = _first_frame(ctx, source), None, False
     if plan.boxes:
-        box = plan.boxes[0]
+        info = source.stream.info
+        size = (info.width, info.height)
+        box = next((clamp_box(cover_box(b, source.size, size), *size) for b in plan.boxes if b), None)
     else:
         frames = _sample(ctx, source)
         track = track_face(

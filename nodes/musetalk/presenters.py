@@ -16,6 +16,7 @@ from .handle import MuseTalkModel
 from .source import read_source
 
 _OPEN_TRIES = 4
+_JUST_IN_TIME = "auto-"
 FOLDER = Path(__file__).parent / "embedded" / "presenters"
 
 
@@ -26,10 +27,19 @@ def demo_presenters() -> dict[str, dict]:
 
 
 def check_new_id(avatar_id: str) -> str:
-    """Return `avatar_id` if a user may build an avatar of that name; the demos' names belong to the demos."""
-    if avatar_id in demo_presenters():
+    """Return `avatar_id` if a user may build an avatar of that name.
+
+    The demos' names belong to the demos, whatever their case: some file systems take Demo for demo. Those that begin
+    with `auto-` belong to just-in-time builds, which are cleared together.
+    """
+    check_id(avatar_id)
+    if avatar_id.casefold() in {name.casefold() for name in demo_presenters()}:
         raise ValueError(f"avatar name {avatar_id!r} is that of a demo; choose another")
-    return check_id(avatar_id)
+    if avatar_id.casefold().startswith(_JUST_IN_TIME):
+        raise ValueError(
+            f"avatar name {avatar_id!r} starts with {_JUST_IN_TIME!r}, as avatars built just in time do; choose another"
+        )
+    return avatar_id
 
 
 def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> AvatarPacket:
@@ -45,7 +55,7 @@ def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> Av
     source = {"name": demo["file"], "sha256": file_sha256(FOLDER / demo["file"])}
     try:
         packet = open_packet(find_packet(avatar_id, roots))
-        if dict(packet.info.source) == source and packet.info.model["sha256"] == model.identity:
+        if dict(packet.info.source) == source and packet.info.model.get("sha256") == model.identity:
             return packet
     except PacketError:
         pass

@@ -188,16 +188,23 @@ class CompositeStream(FrameStream):
 
 
 def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
-    """Raise ValueError unless `avatar` was built for `model`: engine and weights."""
+    """Raise ValueError unless `avatar` was built for `model`: engine, weights, shape of the latents."""
     if avatar.info.engine != "musetalk":
         raise ValueError(
             f"avatar {avatar.info.id!r} is for the {avatar.info.engine} engine, this is MuseTalk"
         )
     made_by = avatar.info.model.get("sha256")
-    if made_by == OFFICIAL_VAE["sha256"] and model.version != "embedded":
-        return  # imported where no official weights were found to bind it to
-    if made_by != model.identity:
+    # An import that found no official weights to bind itself to names none.
+    unbound = made_by == OFFICIAL_VAE["sha256"] and model.version != "embedded"
+    if made_by != model.identity and not unbound:
         raise ValueError(
             f"avatar {avatar.info.id!r} was built with weights {str(made_by)[:12]}, the model has "
             f"{model.identity[:12]}; build the avatar again with this model"
+        )
+    config = model.config
+    wanted = (2 * config.latent_channels, config.latent_size, config.latent_size)
+    if avatar.latent_shape != wanted:
+        raise ValueError(
+            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.latent_shape))}, the model takes "
+            f"{'x'.join(map(str, wanted))}; build the avatar again with this model"
         )

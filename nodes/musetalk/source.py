@@ -20,6 +20,7 @@ import torch
 from ..core.frames import FrameInfo, FrameStream, RunContext, TensorStream
 from ..core.image_read import image_facts, read_image
 from ..core.images import resized, rgb_frames
+from ..core.media_open import open_media
 from ..core.packet import file_sha256
 from ..core.video_read import VideoStream
 
@@ -231,9 +232,7 @@ def _open_video(path: Path, fps: Fraction | None, limit: int) -> Source:
 
 def _is_see_through(path: Path) -> bool:
     """Return whether the first frame of a clip has a pixel that is not opaque: every GIF has a format with alpha."""
-    import av
-
-    with av.open(os.path.abspath(path), metadata_errors="replace") as box:
+    with open_media(path) as box:
         for frame in box.decode(video=0):
             return bool((frame.to_ndarray(format="rgba")[..., 3] < 255).any())
     return False

@@ -107,7 +107,7 @@ def test_one_content_is_built_once_and_a_foreign_rebuild_is_seen(run_node, node_
     from talkinghead.nodes.core.packet import delete_packet
 
     delete_packet(first.path)
-    assert cls.fingerprint_inputs(name="shared") == "gone"
+    assert cls.fingerprint_inputs(name="shared") == "shared gone"
 
 
 def test_from_file_reads_rotation_and_folders(run_node, node_classes, model, inputs):
@@ -278,3 +278,51 @@ def test_avatars_stay_warm_until_the_model_is_unloaded(run_node, node_classes, m
     assert stats.hits >= 2
     mm.unload_all_models()
     assert pool.stats().bytes == 0
+
+
+def test_an_avatar_named_by_content_that_was_removed_is_built_again(run_node, node_classes, model, inputs):
+    from talkinghead.nodes.core.packet import delete_packet
+
+    cls = node_classes["TalkingHeadBuildAvatarFromFile"]
+    write(inputs / "auto.png", portrait(220, 200, face_width=70)[0])
+    before = cls.fingerprint_inputs(file="auto.png", name="")
+    avatar, _ = run_node("TalkingHeadBuildAvatarFromFile", model=model, file="auto.png").result
+    assert cls.fingerprint_inputs(file="auto.png", name="") == before  # the second queue is cached
+    delete_packet(avatar.path)
+    assert cls.fingerprint_inputs(file="auto.png", name="") == f"{before}{avatar.info.id} gone"
+    again, _ = run_node("TalkingHeadBuildAvatarFromFile", model=model, file="auto.png").result
+    assert again.digest != ""
+    assert cls.fingerprint_inputs(file="auto.png", name="") == before
+
+
+def test_links_out_of_the_input_folder_are_refused(node_classes, inputs, tmp_path):
+    write(tmp_path / "secret.png", gray(64, 64))
+    (inputs / "people").mkdir()
+    (inputs / "people" / "a.png").symlink_to(tmp_path / "secret.png")
+    (inputs / "link.png").symlink_to(tmp_path / "secret.png")
+    fleet = node_classes["TalkingHeadBuildFleet"]
+    assert "holds a.png, a link out of ComfyUI's input folder" in fleet.validate_inputs(
+        folder="people", fps=""
+    )
+    cls = node_classes["TalkingHeadBuildAvatarFromFile"]
+    assert "links out of it are not followed" in cls.validate_inputs(file="link.png", fps="", face="", box="")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (torch.zeros(1, 64, 64, 3, dtype=torch.uint8), "an IMAGE is float in 0..1, this one is torch.uint8"),
+        (torch.zeros(0, 64, 64, 3), "an IMAGE is"),
+        (torch.zeros(1, 64, 64, 2), "an IMAGE is"),
+        (torch.zeros(64, 64, 3), "an IMAGE is"),
+    ],
+)
+def test_what_is_no_image_is_refused(run_node, model, tensor, message):
+    with pytest.raises(ValueError, match=message):
+        build(run_node, model, image=tensor, box="10,10,50,50")
+
+
+def test_a_mask_of_another_shape_is_refused(run_node, model):
+    for mask in (torch.ones(64), torch.ones(1, 64, 64, 1)):
+        with pytest.raises(ValueError, match="a MASK is .batch, height, width."):
+            build(run_node, model, image=torch.zeros(1, 64, 64, 3), mask=mask)

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from talkinghead.nodes.musetalk.parity import run_parity
-from talkinghead.nodes.musetalk.parity_measure import NOT_RUN, OK, Tolerance, close, distance, exact
+from talkinghead.nodes.musetalk.parity_measure import NOT_RUN, OK, Tolerance, close, distance, exact, some
 
 # The two networks of full size cost minutes and gigabytes; test_musetalk_unet and _vae run them.
 FULL = {"unet_full.safetensors", "vae_full.safetensors", "manifest_unet.json", "manifest_vae.json"}
@@ -274,6 +274,70 @@ def test_nothing_to_run_is_an_error(tmp_path):
         run_parity(GOLDEN, dtype="int8")
 
 
+@pytest.mark.parametrize("file", ["s3fd_post.json", "manifest_dwpose.json"])
+def test_goldens_that_are_never_run_are_listed_alone(tmp_path, file):
+    summary, lines = run(subset(tmp_path, file))
+    assert lines[-1] == "0 passed, 0 failed, 1 not run"
+    assert lines[0].startswith(file.removesuffix(".json"))
+    assert "not run: " in lines[0]
+    assert summary.failed == 0
+
+
+def _empty(*path):
+    def change(content):
+        for key in path[:-1]:
+            content = content[key]
+        content[path[-1]] = []
+
+    return change
+
+
+def _without_masks(arrays):
+    for name in [name for name in arrays if name.startswith("parse_")]:
+        del arrays[name]
+
+
+@pytest.mark.parametrize(
+    ("file", "beside", "change", "said"),
+    [
+        ("bbox_cases.json", (), _empty("cases"), "cases is empty"),
+        ("bbox_cases.json", (), _empty("sequence", "face68"), "face68 of sequence is empty"),
+        ("blend_cases.json", ("face_parsing.npz",), _empty("cases"), "cases is empty"),
+        ("audio_windows.json", (), _empty("table"), "table is empty"),
+        ("audio_windows_v1_original.json", (), _empty("cases"), "nothing to compare"),
+        ("avatar_material.json", ("face_parsing.npz",), _empty("coords_pkl"), "coords_pkl is empty"),
+        ("crop_lanczos4.npz", ("blend_cases.json", "face_parsing.npz"), lambda a: a.clear(), None),
+        ("blend_arrays.npz", ("blend_cases.json", "face_parsing.npz"), lambda a: a.clear(), "nothing to"),
+        ("face_parsing.npz", (), _without_masks, r"parse_\* arrays is empty"),
+        ("dwpose_cases.json", ("dwpose.safetensors",), _empty("cases"), "nothing to compare"),
+        ("manifest_unet_reduced.json", (), _empty("keys"), "nothing to compare"),
+    ],
+)
+def test_a_golden_emptied_of_its_cases_does_not_pass(tmp_path, file, beside, change, said):
+    path = subset(tmp_path, file, *beside) / file
+    (change_json if file.endswith(".json") else change_npz)(path, change)
+    summary, lines = run(tmp_path)
+    if said is None:  # the boxes stand in the other file, with checksums of their own
+        assert summary.failed == 0
+        return
+    assert summary.failed > 0
+    assert any("FAIL" in line and re.search(said, line) for line in lines), lines
+
+
+def test_tensors_without_elements_do_not_pass(tmp_path):
+    file = subset(tmp_path, "unet_reduced.safetensors") / "unet_reduced.safetensors"
+
+    def cut(tensors):
+        for name in list(tensors):
+            if name in ("latent_in", "audio_in", "out"):
+                tensors[name] = tensors[name][:0].clone()
+            else:
+                del tensors[name]
+
+    change_tensors(file, cut)
+    assert run(tmp_path)[0].passed == 0
+
+
 def test_distances():
     a = np.array([1.0, 2.0, 3.0, 4.0])
     d = distance(a + np.array([0, 0, 0, 2.0]), a)
@@ -287,5 +351,15 @@ def test_distances():
 
 
 def test_nothing_compared_is_a_failure():
+    nothing = np.zeros((0, 4))
+    for compared in (
+        close("empty", {"a": (nothing, nothing)}, Tolerance(1)),
+        exact("empty", {"a": (nothing, nothing)}),
+    ):
+        assert compared.status == "FAIL"
+        assert "nothing to compare" in compared.note
+    with pytest.raises(ValueError, match="cases is empty: nothing to compare"):
+        some([], "cases")
+    assert some([1], "cases") == [1]
     assert close("empty", {}, Tolerance(1)).status == "FAIL"
     assert exact("empty", {}).status == "FAIL"

@@ -463,3 +463,15 @@ def test_an_interrupt_inside_a_lazy_audio_is_not_swallowed():
 
     with pytest.raises(InterruptProcessingException):
         from_comfy(Lazy())
+
+
+def test_a_playlist_is_not_followed_to_another_file(tmp_path):
+    outside = tmp_path / "outside.wav"
+    sf.write(outside, np.zeros(3200, np.float32), 16000)
+    inside = tmp_path / "input"
+    inside.mkdir()
+    for name in ("speech.m3u8", "speech.mp3"):
+        text = f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:0.2,\nfile://{outside}\n#EXT-X-ENDLIST\n"
+        (inside / name).write_text(text)
+        with pytest.raises(ValueError, match="playlist|points to other files"):
+            audio.open_audio(inside / name)

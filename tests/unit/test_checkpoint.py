@@ -9,13 +9,15 @@ import pickle
 import struct
 import tarfile
 import warnings
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from talkinghead.nodes.core.checkpoint import BadCheckpoint, load_state
+from talkinghead.nodes.core.checkpoint import BadCheckpoint, load_state, refuse_by_name
 from talkinghead.nodes.core.torch_tar import is_torch_tar, load_torch_tar
 from talkinghead.nodes.core.unpickle import UnsafePickle
 
@@ -164,6 +166,33 @@ def test_code_in_a_file_is_named_and_not_run(kind, tmp_path, monkeypatch, state)
     assert [p.name for p in tmp_path.iterdir()] == ["w.pth"]
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+def test_code_in_newer_pickles_is_named_and_not_run(protocol, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plain = pickle.dumps(_Runs(), protocol)
+    zipped = tmp_path / "z.pth"
+    with zipfile.ZipFile(zipped, "w") as box:
+        box.writestr("z/data.pkl", plain)
+        box.writestr("z/version", "3")
+    Path("w.pth").write_bytes(plain)
+    for name in ("w.pth", "z.pth"):
+        with pytest.raises(
+            BadCheckpoint, match=rf"{name}.* asks for {os.mkdir.__module__}\.mkdir, which can run code"
+        ):
+            load_state(name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["w.pth", "z.pth"]
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_newer_pickle_of_plain_data_is_named(tmp_path):
+    path = tmp_path / "w.pth"
+    path.write_bytes(pickle.dumps({"epoch": [1, 2]}, 4))
+    with pytest.raises(BadCheckpoint, match=r"w\.pth is written in a pickle protocol"):
+        load_state(path)
+    refuse_by_name(path)
+
+
 @pytest.mark.parametrize("kind", ["zip", "stream", "tar", "safetensors"])
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.9])
 def test_cut_files_are_named(kind, share, tmp_path):
@@ -179,6 +208,9 @@ def test_cut_files_are_named(kind, share, tmp_path):
 OTHER = {
     "page": (b"<!DOCTYPE html><html>Sign in</html>", "web page"),
     "error": (b'<?xml version="1.0"?><Error>', "web page"),
+    "page with a mark": (b"\xef\xbb\xbf<!DOCTYPE html><html>Sign in</html>", "web page"),
+    "page in UTF-16": ("\n<html>Sign in</html>".encode("utf-16"), "web page"),
+    "page in UTF-16 BE": (b"\xfe\xff" + "<HTML>".encode("utf-16-be"), "web page"),
     "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git-lfs pointer"),
     "empty": (b"", "is empty"),
     "text": (b"hello there, no weights", "no weights file"),
@@ -206,6 +238,13 @@ def test_missing_file(tmp_path):
         ({"epoch": 3, "loss": 0.1}, "no state dict .found: epoch, loss"),
         ([torch.zeros(1)], "no state dict .found: list"),
         ({"a": torch.zeros(1), "epoch": 3}, "no tensors: epoch .int"),
+        (
+            {"a": torch.zeros(1), 5: torch.zeros(1), ("b",): torch.zeros(1)},
+            r"names tensors by 5, \('b',\), not by text",
+        ),
+        ({"a": torch.eye(3).to_sparse()}, r"not plain ones: a \(sparse_coo, cpu\)"),
+        ({"a": torch.empty(3, device="meta")}, r"not plain ones: a \(strided, meta\)"),
+        ({"a": torch.zeros(1).expand(10**9)}, "larger than what it holds: a"),
     ],
 )
 def test_files_without_a_state_dict(content, message, tmp_path):

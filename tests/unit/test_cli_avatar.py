@@ -45,24 +45,12 @@ def test_build_finds_the_face(run, face, tmp_path):
 
 
 def test_build_options_reach_the_packet(run, face, tmp_path):
-    run(
-        "build",
-        face[0],
-        "--id",
-        "a",
-        "--preset",
-        "1.5",
-        "--cheeks",
-        "40,50",
-        "--margin",
-        "7",
-        "--expand",
-        "1.7",
-    )
+    dials = ("--preset", "1.5", "--cheeks", "40,50", "--margin", "7", "--expand", "1.7", "--blur", "0.05")
+    run("build", face[0], "--id", "a", *dials)
     manifest = json.loads((tmp_path / "models/avatars/a/packet.json").read_text("utf-8"))
     options = manifest["options"]
     assert (options["mask"], options["cheek_left"], options["cheek_right"]) == ("jaw", 40, 50)
-    assert (options["extra_margin"], options["expand"]) == (7, 1.7)
+    assert (options["extra_margin"], options["expand"], options["blur"]) == (7, 1.7, 0.05)
     assert "--cheeks '90' is not L,R" in run("build", face[0], "--cheeks", "90", code=2)[1]
     assert "mask 'nose' is unknown" in run("build", face[0], "--mask", "nose", code=2)[1]
 
@@ -158,3 +146,69 @@ def test_listing_says_size_and_thumbnail(run, face):
     assert (row["id"], row["engine"], row["frames"], row["size"]) == ("ana", "musetalk", 1, "320x240")
     assert row["megabytes"] > 0.2
     assert row["thumbnail"].endswith("preview.jpg")
+
+
+def test_a_check_refuses_what_a_build_refuses(run, face):
+    for arguments, message in (
+        (("--box", "0,0,3,3"), "face box (0, 0, 3, 3) leaves 3x3 pixels"),
+        (("--mask", "jaw", "--box", "90,60,200,190"), "mask 'jaw' needs a parsed face"),
+        (("--cycle", "zz"), "cycle 'zz' is unknown"),
+        (("--face", "9" * 400 + ",3"), "is not a choice"),
+    ):
+        for action in ("check", "build"):
+            assert message in run(action, face[0], *arguments, code=2)[1]
+
+
+def test_clear_auto_takes_only_what_was_built_just_in_time(run, face, tmp_path):
+    run("build", face[0])
+    for name in ("auto-x", "automatic"):
+        run("build", face[0], "--id", "t")
+        (tmp_path / "models/avatars/t").rename(tmp_path / "models/avatars" / name)
+    run("clear", "--auto")
+    assert sorted(p.name for p in (tmp_path / "models/avatars").iterdir()) == ["auto-x", "automatic"]
+
+
+def test_a_fleets_report_is_checked_before_the_work(run, face, tmp_path):
+    for report in (tmp_path / "no" / "r.json", tmp_path):
+        assert (
+            "must be a file in a folder that is there"
+            in run("fleet", face[0].parent, "--report", report, code=2)[1]
+        )
+    assert "names no avatar" in run("fleet", face[0].parent, "--specific", " , ", code=2)[1]
+    assert not (tmp_path / "models").exists()
+
+
+def test_clear_goes_on_past_what_it_cannot_remove(run, face, tmp_path, monkeypatch):
+    from talkinghead.nodes.core import packet
+
+    run("build", face[0], "--id", "a")
+    run("build", face[0], "--id", "b")
+    original = packet.delete_packet
+
+    def refuse_a(path):
+        if path.name == "a":
+            raise PermissionError(f"{path} is in use")
+        original(path)
+
+    monkeypatch.setattr(packet, "delete_packet", refuse_a)
+    facts = json.loads(run("clear", "--all", "--json", code=1)[0])
+    assert facts["removed"] == ["b"]
+    assert "in use" in facts["not removed"][0]
+
+
+def test_build_options_with_a_built_avatar_are_refused(capsys, tmp_path, tiny_model):
+    arguments = [
+        "render",
+        "--avatar",
+        "demo",
+        "--text",
+        "x",
+        "--out",
+        str(tmp_path / "v.mp4"),
+        "--mask",
+        "jaw",
+        "--face",
+        "7",
+    ]
+    assert cli.main(arguments) == 2
+    assert "--face, --mask goes with a picture or clip; 'demo' is no file" in capsys.readouterr().err

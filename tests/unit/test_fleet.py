@@ -11,7 +11,7 @@ from talkinghead import cli
 from talkinghead.nodes.core.frames import RunCancelled, RunContext
 from talkinghead.nodes.core.packet import list_packets
 from talkinghead.nodes.musetalk.find_faces import FaceTools
-from talkinghead.nodes.musetalk.fleet import build_fleet, fleet_sources
+from talkinghead.nodes.musetalk.fleet import build_fleet, fleet_sources, split_names
 from talkinghead.nodes.musetalk.make_avatar import BuildPlan
 
 
@@ -44,7 +44,7 @@ def test_fifty_portraits_and_a_corrupt_one(tiny_model, tmp_path, capsys):
 def test_memory_does_not_grow_with_the_items(tiny_model, tmp_path):
     # 4 MB of frames an item: 40 that are kept would be 160 MB.
     picture = portrait(1280, 1080, face_width=300)[0]
-    sources = {f"p{i}": write(tmp_path / "fleet" / f"p{i}.jpg", picture) for i in range(48)}
+    sources = [(f"p{i}", write(tmp_path / "fleet" / f"p{i}.jpg", picture)) for i in range(48)]
     rss, process = [], psutil.Process()
     tools = FaceTools(light_detector())
     build_fleet(
@@ -60,25 +60,36 @@ def test_sources_are_pictures_clips_and_folders_of_pictures(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / ".hidden.png").write_bytes(b"")
     (tmp_path / "empty").mkdir()
-    assert {k: v.name for k, v in fleet_sources(tmp_path).items()} == {
+    assert {k: v.name for k, v in fleet_sources(tmp_path)} == {
         "a": "a.MP4",
         "b": "b.png",
         "shots": "shots",
     }
-    assert list(fleet_sources(tmp_path, ["b"])) == ["b"]
+    assert [i for i, _ in fleet_sources(tmp_path, ["b"])] == ["b"]
     with pytest.raises(ValueError, match="has no z; it has a, b, shots"):
         fleet_sources(tmp_path, ["b", "z"])
     with pytest.raises(ValueError, match="no folder"):
         fleet_sources(tmp_path / "b.png")
     with pytest.raises(ValueError, match="holds neither pictures nor clips"):
         fleet_sources(tmp_path / "empty")
-    write(tmp_path / "b.jpg", gray(8, 8))
-    with pytest.raises(ValueError, match="b.jpg and b.png would both be avatar 'b'"):
-        fleet_sources(tmp_path)
+
+
+def test_two_sources_of_one_name_are_errors_of_their_own(tiny_model, tmp_path):
+    for name in ("a.png", "A.jpg", "b.png"):
+        write(tmp_path / "f" / name, gray(64, 64))
+    plan = BuildPlan(boxes=((10, 10, 50, 50),))
+    report = build_fleet(
+        RunContext(), tiny_model, fleet_sources(tmp_path / "f"), plan, None, tmp_path / "avatars"
+    )
+    assert report.summary() == "1 of 3 ready (0 kept), 2 failed"
+    assert all("another source would be avatar" in i.error for i in report.failed)
+    assert split_names(" a, b ,") == ["a", "b"]
+    with pytest.raises(ValueError, match="names no avatar"):
+        split_names(" , ,")
 
 
 def test_a_cancel_stops_after_the_item_that_is_done(tiny_model, tmp_path):
-    sources = {n: write(tmp_path / "f" / f"{n}.png", portrait(160, 160)[0]) for n in "abc"}
+    sources = [(n, write(tmp_path / "f" / f"{n}.png", portrait(160, 160)[0])) for n in "abc"]
     done = []
     ctx = RunContext(is_cancelled=lambda: bool(done))
     plan = BuildPlan(boxes=((40, 40, 120, 120),))
@@ -89,10 +100,7 @@ def test_a_cancel_stops_after_the_item_that_is_done(tiny_model, tmp_path):
 
 
 def test_a_name_that_cannot_be_is_the_items_own_error(tiny_model, tmp_path):
-    sources = {
-        "demo": write(tmp_path / "f" / "demo.png", gray(64, 64)),
-        "ok": write(tmp_path / "f" / "ok.png", gray(64, 64)),
-    }
+    sources = [(n, write(tmp_path / "f" / f"{n}.png", gray(64, 64))) for n in ("demo", "ok")]
     plan = BuildPlan(boxes=((10, 10, 50, 50),))
     report = build_fleet(RunContext(), tiny_model, sources, plan, None, tmp_path / "avatars")
     assert report.summary() == "1 of 2 ready (0 kept), 1 failed"

@@ -169,6 +169,17 @@ def test_embedded_files_fit_the_size_limit():
         (UNetConfig, {"up_block_types": None}, "up_block_types"),
         (UNetConfig, {"act_fn": "relu"}, "act_fn is 'relu'"),
         (UNetConfig, {"norm_eps": "1e-5"}, "norm_eps is '1e-5'"),
+        (UNetConfig, {"layers_per_block": 10**6}, "layers_per_block is 1000000: .* at most 64"),
+        (UNetConfig, {"in_channels": 10**9}, "in_channels is 1000000000: .* at most 65536"),
+        (UNetConfig, {"block_out_channels": [32] * 10**5}, "for at most 16 levels"),
+        (UNetConfig, {"block_out_channels": [32 * 10**6] * 4}, "at most 65536, for"),
+        (UNetConfig, {"freq_shift": None}, "freq_shift is None"),
+        (UNetConfig, {"freq_shift": float("nan")}, "freq_shift is nan"),
+        (VAEConfig, {"layers_per_block": 65}, "layers_per_block is 65"),
+        (WhisperConfig, {"encoder_layers": 65}, "encoder_layers is 65"),
+        (WhisperConfig, {"max_source_positions": 10**7}, "max_source_positions is 10000000"),
+        (MuseTalkConfig, {"window_left": 10**5}, "window_left is 100000"),
+        (MuseTalkConfig, {"window_left": 60000}, "audio tokens of 384 numbers a frame are too many"),
         (VAEConfig, {"in_channels": 4}, "in_channels is 4"),
         (VAEConfig, {"scaling_factor": 0}, "scaling_factor is 0"),
         (VAEConfig, {"norm_num_groups": 48}, "norm_num_groups 48"),
@@ -297,6 +308,21 @@ def test_strict_load_names_what_is_wrong():
         "conv_out.weight (1, 2) instead of (4, 16",
     ):
         assert part in str(error.value)
+    state = dict(nets.unet.state_dict())
+    state["conv_in.bias"], state["conv_out.bias"] = (
+        state["conv_in.bias"].int(),
+        state["conv_out.bias"] * float("nan"),
+    )
+    with pytest.raises(ValueError, match=r"unet.pth .* 1 of another type \(conv_in.bias int32\)"):
+        load_strict(nets.unet, state, "unet.pth")
+    del state["conv_in.bias"]
+    state["conv_in.bias"] = nets.unet.conv_in.bias.detach()
+    before = nets.unet.conv_out.bias.detach().clone()
+    with pytest.raises(
+        ValueError, match=r"unet.pth has values that are not finite in 1 tensors \(conv_out.bias"
+    ):
+        load_strict(nets.unet, state, "unet.pth")
+    assert torch.equal(nets.unet.conv_out.bias, before)
     with pytest.raises(ValueError, match=r"missing \(.* and \d+ more\)"):
         load_strict(nets.unet, {}, "empty")
 

@@ -1,6 +1,7 @@
 """Avatar packets: atomic, checked, named errors, no file outside the root."""
 
 import json
+import os
 import struct
 from fractions import Fraction
 
@@ -113,9 +114,21 @@ def edit(path, **changes):
         ({"files": {"../../etc/hostname": {"size": 1, "sha256": ""}}}, "bad entry '../../etc/hostname'"),
         ({"n_frames": float("inf")}, "infinity"),
         ({"size": [float("inf"), 1]}, "infinity"),
-        ({"model": None}, "packet.json"),
-        ({"model": "x"}, "packet.json"),
-        ({"source": [1]}, "packet.json"),
+        ({"model": None}, "packet.json: field 'model' is no JSON object"),
+        ({"model": "x"}, "packet.json: field 'model'"),
+        ({"source": [1]}, "packet.json: field 'source'"),
+        ({"options": [["blur", 1]]}, "packet.json: field 'options'"),
+        *(
+            ({"files": {"preview.jpg": entry}}, "bad entry 'preview.jpg'")
+            for entry in (
+                {"size": "big", "sha256": ""},
+                {"size": -5, "sha256": ""},
+                {"size": True, "sha256": ""},
+                {"size": 1.5, "sha256": ""},
+                {"size": 1, "sha256": None},
+                {"size": 1},
+            )
+        ),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_named(tmp_path, change, message):
@@ -123,6 +136,48 @@ def test_a_manifest_that_does_not_fit_is_named(tmp_path, change, message):
     edit(path, **change)
     with pytest.raises(PacketError, match=message):
         open_packet(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 100_000, b"\xff\xfe", b"\0" * 9])
+def test_a_manifest_that_is_none_is_named(tmp_path, content):
+    path = write_packet(tmp_path, info(), tensors()).path
+    (path / "packet.json").write_bytes(content)
+    for read in (open_packet, verify_packet):
+        with pytest.raises(PacketError, match=r"packet\.json: "):
+            read(path)
+    with pytest.raises(PacketError, match="is no avatar packet"):
+        packet_module.delete_packet(path)
+    (path / "packet.json").unlink()
+    (path / "packet.json").mkdir()
+    with pytest.raises(PacketError, match=r"packet\.json: cannot be read \(Is a directory|Permission denied"):
+        open_packet(path)
+
+
+def test_a_damaged_packet_moved_aside_does_not_stop_the_sweep(tmp_path):
+    old = write_packet(tmp_path, info(), tensors()).path.rename(tmp_path / ".old-1")
+    (old / "packet.json").write_bytes(b"[" * 100_000)
+    for path in (old, *old.iterdir()):
+        os.utime(path, (0, 0))
+    assert packet_module.sweep_leftovers(tmp_path) == [old]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "anna").write_text("mine")
+    with pytest.raises(PacketError, match="anna is there and is no avatar packet"):
+        write_packet(tmp_path, info(), tensors())
+    with pytest.raises(PacketError, match="anna/packet.json: cannot be read|not found"):
+        open_packet(tmp_path / "anna")
+    assert list_packets([tmp_path, tmp_path / "not there yet"]) == []
+    for root in (tmp_path / "anna", tmp_path / "anna" / "avatars"):
+        for use, arguments in (
+            (list_packets, ([root],)),
+            (find_packet, ("bob", [root])),
+            (write_packet, (root, info(), tensors())),
+        ):
+            with pytest.raises(PacketError, match="anna is not a folder"):
+                use(*arguments)
+    assert (tmp_path / "anna").read_text() == "mine"
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -150,6 +205,7 @@ def test_damaged_files_are_named(tmp_path):
     "header",
     [b"[]", b"null", b'{"latents": 5}', b'{"latents": {}}', b"[" * 5000,
      b'{"latents": {"dtype": "F16", "shape": 5, "data_offsets": [0, 1]}}',
+     b'{"latents": {"dtype": "F16", "shape": [3, "8", 4, 4], "data_offsets": [0, 9]}}',
      b'{"latents": {"dtype": "F16", "shape": [3, 8, 4, 4], "data_offsets": [0, 9]}}'],
 )  # fmt: skip
 def test_a_header_of_another_form_is_named(tmp_path, header):
@@ -227,6 +283,8 @@ def test_builds_of_one_id_at_the_same_time_leave_one_whole_packet(tmp_path):
         ("boxes", [[1, 2, 41, 31]] * 3),
         ("boxes", [[30, 2, 1, 31]] * 3),
         ("crops", [[5, 0, 39, 32, 0, 0, 0, 0]] * 3),
+        ("crops", [[0, 0, 34, 32 + i, 2, 2, 29, 29] for i in range(3)]),
+        ("crops", [[0, 0, 34, 32 + i, 1, 2, 29, 5000] for i in range(3)]),
         ("mask_shapes", [[32, 34], [33, 34], [33, 34]]),
         ("mask_offsets", [0, 1088, 2210, 99999]),
     ],
@@ -238,6 +296,23 @@ def test_geometry_that_does_not_fit_is_named_before_anything_is_drawn(tmp_path, 
     packet = write_packet(tmp_path, info(), made)
     with pytest.raises(PacketError, match="anna"):
         packet.open()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30, -700.0])
+def test_landmarks_far_away_are_named_unless_their_frame_has_no_face(tmp_path, value):
+    made = tensors()
+    points = made["geometry.safetensors"]["points"] = torch.zeros(3, 68, 2)
+    points[1, 5, 0] = value
+    packet = write_packet(tmp_path, info(), made)
+    with pytest.raises(PacketError, match="'anna', frame 1: landmarks"):
+        packet.open()
+    made["geometry.safetensors"]["found"][1] = False
+    write_packet(tmp_path, info(), made).open().close()
+
+
+def test_the_shape_of_the_latents_is_known_without_mapping_them(tmp_path):
+    assert write_packet(tmp_path, info(), tensors()).latent_shape == (8, 4, 4)
+    assert open_packet(tmp_path / "anna").latent_shape == (8, 4, 4)
 
 
 def test_a_preview_that_is_gone_is_named(tmp_path):

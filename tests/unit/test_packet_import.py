@@ -195,15 +195,27 @@ def test_a_refusal_keeps_the_packet_of_that_name(tmp_path):
         ("masks.pt", [torch.full((1, 50, 50), float("nan"))] * 4, "mask 0: values"),
         ("masks.pt", [torch.full((1, 50, 50), 300.0)] * 4, "mask 0: values"),
         ("masks.pt", [torch.full((1, 50, 50), -1.0)] * 4, "mask 0: values"),
-        ("coords.pkl", [[1, 2, 3]] * 4, "coords.pkl: must be a list of 4"),
-        ("coords.pkl", [[1, 2, 3, "x"]] * 4, "coords.pkl: must be"),
-        ("coords.pkl", [[1, 2, 3, float("inf")]] * 4, "coords.pkl: must be"),
-        ("coords.pkl", [[0, 0, 10**9, 9]] * 4, "coords.pkl: must be"),
+        (
+            "masks.pt",
+            [[[0.5] * 50] * 50] * 4,
+            "mask 0: must be an array .* is a list of 50, the first a list of 50",
+        ),
+        ("coords.pkl", [[1, 2, 3]] * 4, "coords.pkl, entry 0: must be 4 pixel .* is a list of 3"),
+        ("coords.pkl", [[1, 2, 3, 4], [1, 2, 3, "x"]] * 2, "coords.pkl, entry 1: must be"),
+        ("coords.pkl", [[1, 2, 3, float("inf")]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", [[1, 2, 3, float("nan")]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", [[1, 2, 3, True]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", [[0, 0, 10**9, 9]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", [[0, 0, np.int64(-(2**63)), 9]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", [[0, 0, 10**400, 9]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", [[[1, 2], [3, 4]]] * 4, "coords.pkl, entry 0: must be"),
+        ("coords.pkl", {0: [1, 2, 3, 4]}, "coords.pkl: must be a list of 4 .* is dict"),
+        ("coords.pkl", np.zeros((4, 2, 2)), "coords.pkl: must be a list of 4"),
         ("coords.pkl", 7, "coords.pkl: must be"),
         ("coords.pkl", [], "coords.pkl: must be"),
         ("coords.pkl", [[500, 500, 600, 600]] * 4, "no box lies inside the pictures of 96x80"),
         ("coords.pkl", [[0, 0, 90, 70]] * 4, "entry 0: .*do not fit each other"),
-        ("geometry.pkl", [[1, 2, 3, 4]] * 4, "geometry.pkl: must be a list of 8"),
+        ("geometry.pkl", [[1, 2, 3, 4]] * 4, "geometry.pkl, entry 0: must be 8"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path, file, value, message):
@@ -216,6 +228,49 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(tmp_path, file, value
     with pytest.raises(PacketError, match=message):
         bring(folder, made, tmp_path, "seven files")
     assert not (tmp_path / "root").exists()
+
+
+_ITSELF = b"\x80\x04]\x94(h\x00h\x00e."
+"""A list that holds itself twice: taken for rows of numbers, it unfolds without end."""
+
+
+def nested(depth):
+    """Lists in lists: a few bytes on disk, 10 ** depth rows unfolded."""
+    value = [1, 2, 3, 4]
+    for _ in range(depth):
+        value = [value] * 10
+    return value
+
+
+@pytest.mark.parametrize(("form", "file"), [
+    ("seven files", "coords.pkl"), ("seven files", "mask_coords.pkl"), ("seven files", "geometry.pkl"),
+    ("four files", "masks.pkl"), ("realtime", "coords.pkl"),
+])  # fmt: skip
+def test_lists_that_unfold_without_end_are_refused_before_they_do(tmp_path, form, file):
+    made = Made()
+    folder = WRITERS[form](tmp_path / "a", made)
+    (folder / file).write_bytes(_ITSELF)
+    with pytest.raises(UnsafePickle, match=rf"{file}: a list in a pickle holds itself"):
+        bring(folder, made, tmp_path, form)
+    dump(folder / file, nested(30))
+    with pytest.raises(PacketError, match=rf"{file}, (entry|mask) 0: must be"):
+        bring(folder, made, tmp_path, form)
+
+
+def test_nested_lists_beside_tensors_are_named(tmp_path):
+    made = Made()
+    folder = write_seven(tmp_path / "a", made)
+    for file in ("latents.pt", "masks.pt", "frames.pt"):
+        whole = (folder / file).read_bytes()
+        torch.save(nested(30), folder / file)
+        with pytest.raises(PacketError, match=rf"{file}.* must be"):
+            bring(folder, made, tmp_path, "seven files")
+        (folder / file).write_bytes(whole)
+    loop = []
+    loop.append(loop)
+    torch.save(loop, folder / "latents.pt")
+    with pytest.raises(PacketError, match=r"latents\.pt: must be a float tensor"):
+        bring(folder, made, tmp_path, "seven files")
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk"])

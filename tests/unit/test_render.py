@@ -158,6 +158,24 @@ def test_wrong_pairs_are_refused_before_any_work(tiny_model, avatar, tone, monke
     other = build_other_weights_packet(red)
     with pytest.raises(ValueError, match="was built with weights ffff"):
         crops(tiny_model, other, tone(0.2))
+    for shape, named in (((8, 5, 5), "8x5x5"), ((2, 16, 16), "2x16x16")):
+        with pytest.raises(ValueError, match=f"has latents of {named}, the model takes 8x16x16"):
+            crops(tiny_model, with_latents(blue, shape), tone(0.2))
+
+
+def with_latents(packet, shape):
+    import hashlib
+    import json
+
+    from safetensors.torch import save_file
+
+    file, manifest = packet.path / "latents.safetensors", packet.path / "packet.json"
+    save_file({"latents": torch.zeros(packet.info.n_frames, *shape, dtype=torch.float16)}, file)
+    facts = json.loads(manifest.read_text("utf-8"))
+    entry = {"size": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    facts["files"][file.name] = entry
+    manifest.write_text(json.dumps(facts), "utf-8")
+    return open_packet(packet.path)
 
 
 def build_other_weights_packet(packet):

@@ -10,6 +10,7 @@ from legacy_packets import WRITERS, Made, write_four, write_seven
 
 from talkinghead import cli
 from talkinghead.nodes.core.packet import open_packet
+from talkinghead.nodes.musetalk.config import OFFICIAL
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 from talkinghead.nodes.musetalk.render import check_avatar
 
@@ -71,4 +72,7 @@ def test_an_import_fits_every_official_model_but_not_the_embedded_one(run, tmp_p
     with pytest.raises(ValueError, match="'anna' was built with weights official-vae"):
         check_avatar(MuseTalkModel(), avatar)
     monkeypatch.setattr(MuseTalkModel, "version", "1.5")
+    with pytest.raises(ValueError, match="has latents of 8x32x32, the model takes 8x16x16"):
+        check_avatar(MuseTalkModel(), avatar)
+    monkeypatch.setattr(MuseTalkModel, "config", OFFICIAL)
     check_avatar(MuseTalkModel(), avatar)

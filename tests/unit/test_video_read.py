@@ -1,9 +1,11 @@
 """The reader: upright, by timestamp, in the right colours, bounded. Rows 15, 16, 19-21, 23."""
 
 import gc
+import re
 import struct
 from fractions import Fraction
 
+import av
 import cv2
 import numpy as np
 import psutil
@@ -257,6 +259,43 @@ def test_damage_in_the_middle_neither_shortens_nor_shifts(tmp_path):
     assert len(frames) == stream.info.n_frames == 60
     assert read_number(frames[0]) == 0
     assert read_number(frames[-1]) == 59
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "avi", "flv"])
+@pytest.mark.parametrize("with_sound", [False, True])
+def test_a_clip_that_is_cut_short_is_reported(tmp_path, suffix, with_sound):
+    sound = sine(1.6, 16000, channels=1) if with_sound and suffix == "mkv" else None
+    path = Clip(n_frames=40, sound=sound).write(tmp_path / f"a.{suffix}")
+    assert probe_video(path).notes == ()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    ctx, stream = RunContext(), VideoStream(path)
+    assert stream.info.n_frames < 25
+    assert sum(c.num_frames for c in stream.chunks(ctx, 8)) == stream.info.n_frames
+    assert any(
+        re.search(rf"a\.{suffix} says it lasts \d\.\d\d s and ends at 0\.", w) for w in ctx.report.warnings
+    )
+
+
+def test_a_cut_mp4_with_its_index_in_front_is_reported(tmp_path):
+    path = Clip(n_frames=60).write(tmp_path / "whole.mp4")
+    front = tmp_path / "front.mp4"
+    with av.open(str(path)) as box, av.open(str(front), "w", options={"movflags": "faststart"}) as out:
+        stream = out.add_stream_from_template(box.streams.video[0])
+        for packet in box.demux(box.streams.video[0]):
+            if packet.size:
+                packet.stream = stream
+                out.mux(packet)
+    assert probe_video(front).notes == ()
+    assert probe_video(front).n_frames == 60
+    front.write_bytes(front.read_bytes()[: front.stat().st_size // 2])
+    assert any("front.mp4 says it lasts 2.40 s and ends at" in note for note in probe_video(front).notes)
+
+
+def test_sound_that_goes_on_alone_is_no_missing_end(tmp_path):
+    for suffix in ("mp4", "mkv"):
+        sound = sine(4.0, 16000, channels=1)
+        path = Clip(n_frames=25, sound=sound, sound_rate=16000).write(tmp_path / f"a.{suffix}")
+        assert (probe_video(path).notes, probe_video(path).n_frames) == ((), 25)
 
 
 def test_what_is_not_a_video_says_so(tmp_path):
