@@ -43,10 +43,10 @@ class TritonOps:
 
         self._k, self._cdiv = kernels, triton.cdiv
 
-    def _launch(self, grid: Grid, channels: int) -> tuple[tuple[int, int], dict]:
+    def _launch(self, grid: Grid, channels: int, warps: int = 4) -> tuple[tuple[int, int], dict]:
         block = min(_BLOCK, _pow2(channels))
         blocks = (grid.batch * grid.tiles, self._cdiv(channels, block))
-        return blocks, {"TILE": grid.tile, "BLOCK": block, "num_warps": 4}
+        return blocks, {"TILE": grid.tile, "BLOCK": block, "num_warps": warps}
 
     @staticmethod
     def _new_sums(grid: Grid, channels: int, device: torch.device) -> Sums:
@@ -56,7 +56,7 @@ class TritonOps:
     def sums(self, x: Tensor, grid: Grid) -> Sums:
         channels = x.shape[1]
         made = self._new_sums(grid, channels, x.device)
-        blocks, options = self._launch(grid, channels)
+        blocks, options = self._launch(grid, channels, warps=2)  # 3.6 TB/s instead of 2.4
         self._k.tile_sums[blocks](x, made.mean, made.m2, channels, **options)
         return made
 
@@ -71,9 +71,12 @@ class TritonOps:
         return scale, shift
 
     def apply(self, x: Tensor, scale: Tensor, shift: Tensor, grid: Grid, silu: bool) -> Tensor:
-        out = torch.empty_like(x)
-        blocks, options = self._launch(grid, x.shape[1])
-        self._k.apply[blocks](x, scale, shift, out, grid.tiles, x.shape[1], SILU=silu, **options)
+        out, channels = torch.empty_like(x), x.shape[1]
+        tile, block = min(64, grid.tile), min(128, _pow2(channels))
+        tiles = grid.held // tile
+        self._k.apply[(grid.batch * tiles, self._cdiv(channels, block))](
+            x, scale, shift, out, tiles, channels, SILU=silu, TILE=tile, BLOCK=block, num_warps=4
+        )
         return out
 
     def add(self, h: Tensor, bias: Tensor, skip: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
@@ -131,9 +134,9 @@ class TritonOps:
         half = x.shape[-1] // 2
         out = x.new_empty(*x.shape[:-1], half)
         rows = x.numel() // x.shape[-1]
-        block = min(256, _pow2(half))
-        blocks = (self._cdiv(rows, 8), self._cdiv(half, block))
-        self._k.geglu[blocks](x, out, rows, half, ROWS=8, BLOCK=block, num_warps=4)
+        block = min(128, _pow2(half))
+        blocks = (self._cdiv(rows, 16), self._cdiv(half, block))
+        self._k.geglu[blocks](x, out, rows, half, ROWS=16, BLOCK=block, num_warps=4)
         return out
 
     def add_norm(self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """MuseTalk's stages measured: per backend, precision and batch, beside the loop as upstream runs it.
 
 Baseline: batch 20, eager, weights as constructed (contiguous), positions, UNet, VAE, pictures as uint8 on the host, one
-stream, no composite. Everything with random weights (full size) or the embedded model; speed depends on neither.
+stream, no composite; measured before and after everything else, and ratios are to the faster of the two (on an H200 the
+first came out 5 to 10 % slower). Everything with random weights (full size) or the embedded model; speed depends on neither.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class _Bench:
         torch.manual_seed(o.seed)
         for precision in o.precisions:
             self._precision(precision)
+        self.rows = [self._with_ratio(row) for row in self.rows]
         network = [r for r in self.rows if r.stage == NETWORK]
         whole = [r for r in self.rows if r.stage == WHOLE]
         advice = advise(whole, network) if any(r.fps for r in whole) else None
@@ -134,10 +136,10 @@ class _Bench:
         nets.to(dtype)
         given = tuple(t.to(dtype) for t in given)
         self._baseline(nets, given, precision)
-        # From here on the weights lie as the pipeline has them.
-        for name, parameter in nets.named_parameters():
-            if parameter.ndim == 4 and o.device.type == "cpu":
-                parameter.data = parameter.data.contiguous(memory_format=memory_format(name, parameter))
+        if o.device.type == "cpu":  # from here on the weights lie as the pipeline has them there
+            for name, parameter in nets.named_parameters():
+                if parameter.ndim == 4:
+                    parameter.data = parameter.data.contiguous(memory_format=memory_format(name, parameter))
         plates = _plates(nets, o)
         for backend in o.backends:
             if backend in ENGINES:
@@ -146,6 +148,7 @@ class _Bench:
                 self._backend(nets, given, precision, backend, plates, exact)
         if o.device.type != "cpu":
             self._host_composite(nets, precision)
+        self._baseline(nets, given, precision, again=True)
         del nets, given, plates
         self.fast = None
         gc.collect()
@@ -159,32 +162,32 @@ class _Bench:
             nets = MuseTalkNets(OFFICIAL)
         return nets.to(self.options.device).eval().requires_grad_(False)
 
-    def _baseline(self, nets: MuseTalkNets, given: tuple[Tensor, Tensor], precision: str) -> None:
-        plain = nets
-        if self.options.size == "embedded":
-            for parameter in plain.parameters():
-                parameter.data = parameter.data.contiguous()
+    def _baseline(self, nets, given: tuple[Tensor, Tensor], precision: str, again: bool = False) -> None:
+        for parameter in nets.parameters():
+            parameter.data = parameter.data.contiguous()
         latents, tokens = (t[:BASELINE_BATCH] for t in given)
 
         def loop() -> Tensor:
-            return to_rgb_uint8(plain(latents, tokens)).cpu()
+            return to_rgb_uint8(nets(latents, tokens)).cpu()
 
         def on_host() -> Tensor:
-            pictures = (plain(latents, tokens) / 2 + 0.5).clamp(0, 1).cpu().permute(0, 2, 3, 1)
+            pictures = (nets(latents, tokens) / 2 + 0.5).clamp(0, 1).cpu().permute(0, 2, 3, 1)
             return pictures.float().mul_(255).round_().to(torch.uint8)
 
-        row = self._row("baseline", "upstream loop", precision, BASELINE_BATCH)
-        row = self._measure(row, loop, NETWORK)
-        self.baseline[precision] = row.fps
+        name = "baseline, again" if again else "baseline"
+        row = self._row(name, "upstream loop", precision, BASELINE_BATCH)
+        fps = self._measure(row, loop, NETWORK).fps
+        self.baseline[precision] = max(fps, self.baseline.get(precision, 0.0))
+        if again:
+            return
         frame, box, crop, mask = _scene(self.options.frame)
 
         def blended() -> None:
             for face in loop().numpy():
                 composite(frame.copy(), face, box, crop, mask)
 
-        plain_row = self._row("", row.backend, precision, BASELINE_BATCH)
-        self._measure(replace(plain_row, stage="baseline, uint8 on the host"), on_host, None)
-        self._measure(replace(plain_row, stage="baseline + CPU blend"), blended, None)
+        self._measure(replace(row, stage="baseline, uint8 on the host"), on_host, NETWORK)
+        self._measure(replace(row, stage="baseline + CPU blend"), blended, None)
 
     def _backend(self, nets, given, precision: str, backend: str, plates: Plates, exact: Tensor) -> None:
         o = self.options
@@ -273,12 +276,16 @@ class _Bench:
             return self._note(replace(row, skipped=str(e).splitlines()[0][:100]))
         gflop = self.flop.get(NETWORK if work == WHOLE else work or "")
         share = fps * gflop / 1000 / self.peaks[row.precision] if gflop else None
-        base = self.baseline.get(row.precision)
-        comparable = row.stage in (NETWORK, WHOLE) and base
         used = (torch.cuda.max_memory_allocated(device) - before) >> 20 if cuda else None
-        made = replace(row, fps=fps, share=share, ratio=fps / base if comparable else None, memory_mb=used)
+        made = replace(row, fps=fps, share=share, memory_mb=used)
         del timed
         return self._note(made)
+
+    def _with_ratio(self, row: Row) -> Row:
+        base = self.baseline.get(row.precision)
+        if not base or not row.fps or row.stage not in (NETWORK, WHOLE):
+            return row
+        return replace(row, ratio=row.fps / base)
 
     def _note(self, row: Row) -> Row:
         self.rows.append(row)

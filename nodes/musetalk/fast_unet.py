@@ -27,7 +27,10 @@ class _Transformer:
         self.block, self.keys = block, keys
         own = block.attn1
         self.qkv = torch.cat([own.to_q.weight, own.to_k.weight, own.to_v.weight])
-        self.out_weight, self.out_bias = module.proj_out.weight.flatten(1), module.proj_out.bias.float()
+        self.out_weight = module.proj_out.weight.flatten(1)
+        # The feed-forward's bias, sent through the last projection.
+        last = block.ff.net[2].bias.float()
+        self.out_bias = module.proj_out.bias.float() + self.out_weight.float() @ last
 
 
 class FastUNet:
@@ -123,7 +126,7 @@ class FastUNet:
         mixed = self._mix(query, pair[0], pair[1], width)
         tokens, normed = ops.add_norm(tokens, _linear(block.attn2.to_out[0], mixed), block.norm3)
         hidden = ops.geglu(_linear(block.ff.net[0].proj, normed))
-        tokens = tokens + _linear(block.ff.net[2], hidden)
+        tokens.addmm_(hidden, block.ff.net[2].weight.t())
         return ops.add(F.linear(tokens, t.out_weight), t.out_bias, x, grid)
 
     @staticmethod

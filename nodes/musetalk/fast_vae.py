@@ -47,7 +47,9 @@ class FastDecoder:
         self._conv_in = decoder.conv_in
         quant, dtype = vae.post_quant_conv, decoder.conv_in.weight.dtype
         # Not folded into conv_in: that one pads with zeros AFTER the bias of this one.
-        self._quant = (quant.weight.float() / vae.config.scaling_factor).to(dtype), quant.bias
+        weight = (quant.weight.float() / vae.config.scaling_factor).to(dtype)
+        self._quant = channels_last(weight), quant.bias
+        self._in_weight = channels_last(decoder.conv_in.weight)
         mid = decoder.mid_block
         self._mid = FastResnet(mid.resnets[0]), _Attention(mid.attentions[0]), FastResnet(mid.resnets[1])
         self._levels = []
@@ -70,8 +72,8 @@ class FastDecoder:
         """
         ops = self.ops
         grid = Grid(latents.shape[0], latents.shape[2], latents.shape[3])
-        image = F.conv2d(F.conv2d(latents, *self._quant), self._conv_in.weight, self._conv_in.bias, padding=1)
-        x = grid.pack(channels_last(image))
+        latents = F.conv2d(channels_last(latents), *self._quant)
+        x = grid.pack(F.conv2d(latents, self._in_weight, self._conv_in.bias, padding=1))
         sums = ops.sums(x, grid)
         for part in self._mid:
             x, sums = part(ops, x, sums, grid)

@@ -109,12 +109,12 @@ def test_one_run_of_everything(monkeypatch, tmp_path, capsys):
     facts = json.loads(out.read_text(encoding="utf-8"))
     rows = {(r["stage"], r["backend"], r["batch"]): r for r in facts["rows"]}
     base = rows["baseline", "upstream loop", 2]
-    assert base["ratio"] == pytest.approx(1.0) if "ratio" in base else base["fps"] > 0
+    again = rows["baseline, again", "upstream loop", 2]
     for stage in ("UNet", "VAE decode", "UNet + VAE", "composite + NV12", "whole path"):
         for batch in (1, 2):
             assert rows[stage, "eager", batch]["fps"] > 0
     assert rows["UNet + VAE", "eager", 2]["ratio"] == pytest.approx(
-        rows["UNet + VAE", "eager", 2]["fps"] / base["fps"], rel=1e-3
+        rows["UNet + VAE", "eager", 2]["fps"] / max(base["fps"], again["fps"]), rel=1e-3
     )
     assert "CUDA" in rows["UNet + VAE", "cuda graph", 2]["skipped"]
     assert "NVIDIA" in rows["UNet + VAE", "fused graph", 2]["skipped"]
