@@ -95,7 +95,12 @@ def fast_nets(nets: MuseTalkNets, ops=None) -> FastNets | PlainNets:
     """
     if isinstance(ops, TorchOps):
         return FastNets(nets, ops)
-    reason = why_not(nets.weights_device)
-    if reason is None and nets.weights_dtype == torch.float32:
-        reason = "the fused kernels work in fp16 or bf16; choose precision fp16"
+    reason = why_plain(nets)
     return PlainNets(nets, reason) if reason else FastNets(nets, ops)
+
+
+def why_plain(nets: MuseTalkNets) -> str | None:
+    """Say why `fast_nets` would give the plain modules where `nets` are, or None if it gives the fast form."""
+    if nets.weights_dtype == torch.float32 and nets.weights_device.type == "cuda":
+        return "the fused kernels work in fp16 or bf16; choose precision fp16"
+    return why_not(nets.weights_device)

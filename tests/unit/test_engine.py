@@ -10,6 +10,7 @@ from engine_stubs import SPEC, StubRunner, rows, stub_stage
 from talkinghead.nodes.core import engine as engine_module
 from talkinghead.nodes.core import engine_graph
 from talkinghead.nodes.core.engine import EngineOptions, StageEngine, backend_order, open_engine
+from talkinghead.nodes.core.engine_backends import BACKENDS
 from talkinghead.nodes.core.engine_shelf import EngineShelf
 from talkinghead.nodes.core.engine_spec import (
     EngineIdentity,
@@ -446,3 +447,31 @@ def test_memory_outside_of_torch_counts(backend):
     assert engine.memory_bytes == 123
     engine.close()
     assert engine.memory_bytes == 0
+
+
+def test_auto_leaves_inductor_out_where_a_faster_form_is_recorded(monkeypatch):
+    tried = []
+
+    def refuse(name):
+        def open_(request):
+            tried.append(name)
+            raise EngineSkipped("not here")
+
+        return open_
+
+    class Fast:
+        records_fast_form = True
+
+        def __call__(self, **inputs):
+            return stub_stage(**inputs)
+
+    monkeypatch.setattr(engine_module, "backend_order", lambda backend, device: BACKENDS)
+    for name in ("tensorrt", "inductor", "cuda graph"):
+        monkeypatch.setitem(engine_module.OPENERS, name, refuse(name))
+    engine = open_engine(SPEC, Fast(), EngineOptions("auto", 4), "cpu")
+    assert engine.backend == "eager"
+    assert tried == ["tensorrt", "cuda graph"]
+    assert "recorded cuda graph" in engine.skipped["inductor"]
+    tried.clear()
+    open_engine(SPEC, Fast(), EngineOptions("inductor", 4), "cpu")
+    assert "inductor" in tried  # asked for by name
