@@ -126,12 +126,13 @@ def test_idle_ones_go_to_zero_bytes(pool, make):
     visit(warm, make("a"))
     warm._clock.now += 300
     visit(warm, make("b"))
-    assert warm.evict_idle() == 0
+    warm.evict_idle()  # the pool's own thread may be quicker, so what is freed here says nothing
+    assert warm.stats().items == 2
     warm._clock.now += 300
-    assert warm.evict_idle() == ONE
-    assert warm.stats().items == 1
+    warm.evict_idle()
+    assert (warm.stats().items, warm.stats().bytes) == (1, ONE)
     warm._clock.now += 300
-    assert warm.evict_idle() == ONE
+    warm.evict_idle()
     assert (warm.stats().items, warm.stats().bytes) == (0, 0)
 
 
