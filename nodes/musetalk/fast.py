@@ -101,6 +101,7 @@ def fast_nets(nets: MuseTalkNets, ops=None) -> FastNets | PlainNets:
 
 def why_plain(nets: MuseTalkNets) -> str | None:
     """Say why `fast_nets` would give the plain modules where `nets` are, or None if it gives the fast form."""
-    if nets.weights_dtype == torch.float32 and nets.weights_device.type == "cuda":
-        return "the fused kernels work in fp16 or bf16; choose precision fp16"
-    return why_not(nets.weights_device)
+    reason = why_not(nets.weights_device)
+    if reason is None and nets.weights_dtype == torch.float32:
+        reason = "the fused kernels work in fp16 or bf16; choose precision fp16"
+    return reason
