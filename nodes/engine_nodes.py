@@ -10,7 +10,6 @@ from .comfy_nodes import ComfyContext, MuseTalkModel
 from .core.engine import MAX_STATIC_BATCH
 from .core.engine_cache import EngineCache
 from .core.engine_report import describe_engines, row_text
-from .musetalk.engine import build_engine
 
 ACTIONS = ("show", "build", "clear")
 
@@ -74,6 +73,8 @@ class Engine(io.ComfyNode):
 
 
 def _build(ctx: ComfyContext, model: object, batch: int) -> list[str]:
+    from .musetalk.engine import build_engine
+
     bar = comfy.utils.ProgressBar(2)
     facts = build_engine(ctx, model, batch, progress=bar.update_absolute)
     return [f"{name}: {value}" for name, value in facts.items()]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.face_track import track_face
 from ..core.faces import FaceChoice, FaceDetector, FaceTrack
 from ..core.frames import RunContext
 from .bake import Faces, FindFaces
@@ -60,6 +59,8 @@ def finder(ctx: RunContext, tools: FaceTools, choice: FaceChoice, options: Avata
 
     Raises, when called, ValueError where no frame has a face or the chosen one is not there.
     """
+
+    from ..core.face_track import track_face
 
     def find(frames: np.ndarray) -> Faces:
         with ctx.report.timed("face detection"):

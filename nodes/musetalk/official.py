@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from ..core.checkpoint import load_state
 from ..core.models import MissingModel, find_file, missing_text, safe_relative
 from .config import OFFICIAL, MuseTalkConfig, UNetConfig, VAEConfig, WhisperConfig
-from .model import MuseTalkNets, load_strict, memory_format, on_meta
-from .vae import normalize_vae_keys
+
+if TYPE_CHECKING:
+    from .model import MuseTalkNets
 
 VERSIONS = {"musetalk-1.5": "musetalkV15", "musetalk-1.0": "musetalk"}
 """Checkpoint -> its folder in the official repository."""
@@ -159,6 +160,10 @@ def load_official(
     Raises:
         ValueError: a file is unreadable, or its tensors do not fit; names the file and the tensors.
     """
+    # The networks' modules are not needed to list checkpoints.
+    from .model import MuseTalkNets, on_meta
+    from .vae import normalize_vae_keys
+
     nets = on_meta(MuseTalkNets, official_config(files, base))
     _fill(nets, "unet", load_state(files.unet), files.unet, dtype)
     _fill(nets, "vae", normalize_vae_keys(load_state(files.vae)), files.vae, dtype)
@@ -167,6 +172,8 @@ def load_official(
 
 
 def _fill(nets: MuseTalkNets, part: str, state: dict[str, Tensor], source: Path, dtype: torch.dtype) -> None:
+    from .model import load_strict, memory_format
+
     network: nn.Module = getattr(nets, part)
     # First against tensors without memory: a misfit is named before anything large is copied.
     shapes = {k: torch.empty(v.shape, dtype=v.dtype, device="meta") for k, v in state.items()}

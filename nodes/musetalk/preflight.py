@@ -10,7 +10,6 @@ import numpy as np
 
 from ..core.audio import AudioClip
 from ..core.blend import clamp_box, crop_geometry
-from ..core.face_track import track_face
 from ..core.faces import FaceTrack
 from ..core.frames import RunContext
 from ..core.images import cover_box
@@ -66,6 +65,8 @@ def preflight(
 
     Raises ValueError for a source that cannot be read at all.
     """
+    from ..core.face_track import track_face
+
     source = plan.open(path)
     facts, problems = _about(source, path, plan), []
     facts += _about_audio(audio, fps, problems)

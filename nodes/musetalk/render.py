@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
-from ..core.engine import StageEngine
 from ..core.engine_spec import is_out_of_memory
 from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket, PacketReader
-from ..core.packet_import import OFFICIAL_VAE
 from ..core.report import FrameList, Report
-from .engine import exact_twin, musetalk_stage
 from .handle import MuseTalkModel
 from .speech import Speech
+
+if TYPE_CHECKING:
+    from ..core.engine import StageEngine
 
 MAX_BATCH = 64
 _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
@@ -72,7 +73,11 @@ class _Network:
     """The engine of one run, and fp32 for the batches in which its numbers overflow."""
 
     def __init__(self, ctx: RunContext, model: MuseTalkModel, batch: int) -> None:
+        # The networks' modules are not needed to list nodes.
+        from .engine import exact_twin, musetalk_stage
+
         self._ctx, self._model, self._batch = ctx, model, batch
+        self._stage = musetalk_stage
         self._engine = ctx.engine(model, musetalk_stage, batch)
         self._exact: MuseTalkModel | None = exact_twin(model)
         self._again = FrameList()
@@ -102,7 +107,7 @@ class _Network:
 
     def _run(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self._engine.closed:  # its memory was wanted for something else meanwhile
-            self._engine = self._ctx.engine(self._model, musetalk_stage, self._batch)
+            self._engine = self._ctx.engine(self._model, self._stage, self._batch)
         return _call(self._engine, latents, tokens)
 
     def _run_exact(self, latents, tokens) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -111,7 +116,7 @@ class _Network:
         # Its choice of backend is no news for the report of the run.
         quiet = Report()
         try:
-            engine = self._ctx.engine(self._exact, musetalk_stage, self._batch, report=quiet)
+            engine = self._ctx.engine(self._exact, self._stage, self._batch, report=quiet)
             return _call(engine, latents, tokens)
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
@@ -193,6 +198,8 @@ def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
         raise ValueError(
             f"avatar {avatar.info.id!r} is for the {avatar.info.engine} engine, this is MuseTalk"
         )
+    from ..core.packet_import import OFFICIAL_VAE
+
     made_by = avatar.info.model.get("sha256")
     # An import that found no official weights to bind itself to names none.
     unbound = made_by == OFFICIAL_VAE["sha256"] and model.version != "embedded"
