@@ -69,9 +69,8 @@ class WriteVideo(io.ComfyNode):
         file = f"{name}_{counter:05}_.mp4"
         ctx = ComfyContext()
         clip = None if audio is None else from_comfy(audio)
-        result = write_video(
-            frames, Path(folder) / file, ctx, clip, WriteOptions(codec=codec, quality=quality)
-        )
+        options = WriteOptions(codec=codec, quality=quality, metadata=_workflow(cls))
+        result = write_video(frames, Path(folder) / file, ctx, clip, options)
         shown = ui.PreviewVideo([ui.SavedResult(file, subfolder, io.FolderType.output)])
         return io.NodeOutput(InputImpl.VideoFromFile(str(result.path)), ctx.report.text(), ui=shown)
 

@@ -50,6 +50,17 @@ def test_quickstart_makes_a_whole_video_with_sound(spoken):
     assert run.progress["7"]
 
 
+def test_the_video_carries_the_graph_that_made_it(client, spoken):
+    import io
+
+    import av
+
+    [item] = spoken[0].files("7")
+    with av.open(io.BytesIO(client.view(item))) as file:
+        held = json.loads(file.metadata["prompt"])
+    assert held["7"]["class_type"] == "TalkingHeadWriteVideo"
+
+
 def test_the_mouth_moves_and_the_rest_is_the_avatar(spoken):
     _, made = spoken
     from talkinghead.nodes.musetalk.presenters import FOLDER, demo_presenters
