@@ -155,9 +155,7 @@ def test_memory_comes_back_after_a_failed_start(monkeypatch):
     assert engine.skipped["cuda graph"]
     engine.close()
     del engine
-    after = in_use()
-    assert after[0] == before[0]
-    assert after[1] <= before[1] * 1.02  # torch keeps a segment of the failed capture's pool: 4 MB were seen
+    assert in_use() == before
     good = open_engine(SPEC, stub_stage, EngineOptions("cuda graph", 4), "cuda")
     assert good.backend == "cuda graph"
     assert torch.allclose(good(**rows(5))["total"].cpu(), stub_stage(**rows(5))["total"], atol=1e-5)
