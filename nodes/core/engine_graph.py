@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class GraphRunner:
 
     def __init__(self, request: RunnerRequest, function: StageFunction | None = None) -> None:
         function = function or request.function
-        stream = request.stream
+        stream, pool = request.stream, torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream(request.device))
         self._graph: torch.cuda.CUDAGraph | None = torch.cuda.CUDAGraph()
         self._outputs: Mapping[str, Tensor] = {}
@@ -38,10 +38,11 @@ class GraphRunner:
                     function(**request.inputs)
                 stream.synchronize()
                 # thread_local: another thread of the process may use the card (the encoder does).
-                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self._graph, pool, stream=stream, capture_error_mode="thread_local"):
                     self._outputs = dict(function(**request.inputs))
         except BaseException:
             self.close()
+            _give_back(request.device, pool)
             raise
         torch.cuda.current_stream(request.device).wait_stream(stream)
 
@@ -56,10 +57,20 @@ class GraphRunner:
         self._function = None
 
 
+def _give_back(device: torch.device, pool: tuple[int, int]) -> None:
+    """Release the pool of a recording that failed: resetting such a graph leaves it its segments (2 MB, H200)."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    release = getattr(torch._C, "_cuda_releasePool", None)
+    if release is not None:
+        with suppress(RuntimeError):  # already released
+            release(index, pool)
+
+
 def open_graph(request: RunnerRequest) -> GraphRunner:
     """Record the stage: its fast form if it has one that works here, else the function as it is.
 
-    A function may have `fast_form()`: an equal function made for this card, or None, with the reason for None.
+    A function may have `fast_form()`: an equal function made for this card, or None, with the reason for None; and
+    `fast_note`: what the report should say of it.
     EngineSkipped where there is no CUDA device.
     """
     if request.device.type != "cuda":
@@ -70,6 +81,8 @@ def open_graph(request: RunnerRequest) -> GraphRunner:
     try:
         made, why = fast_form()
         if made is not None:
+            if note := getattr(request.function, "fast_note", None):
+                request.report.fact("fast kernels", note)
             return GraphRunner(request, made)
     except Exception as e:
         if is_interrupt(e) or is_out_of_memory(e):

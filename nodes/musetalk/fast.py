@@ -40,7 +40,7 @@ class FastNets:
 
     def __init__(self, nets: MuseTalkNets, ops=None) -> None:
         self.nets = nets
-        self.ops = ops or TritonOps()
+        self.ops = ops or TritonOps(nets.weights_device)
         with torch.no_grad():
             self.unet, self.decoder = FastUNet(nets.unet, self.ops), FastDecoder(nets.vae, self.ops)
 

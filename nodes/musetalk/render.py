@@ -79,6 +79,10 @@ class _Network:
         self._ctx, self._model, self._batch = ctx, model, batch
         self._stage = musetalk_stage
         self._engine = ctx.engine(model, musetalk_stage, batch)
+        if model.precision == "fp8" and self._engine.backend != "cuda graph":
+            ctx.warn(
+                f"fp8 is for the cuda graph backend on Hopper cards and newer; {self._engine.backend} runs in fp16"
+            )
         self._exact: MuseTalkModel | None = exact_twin(model)
         self._again = FrameList()
 

@@ -39,7 +39,8 @@ def card(monkeypatch):
             log.append("reset")
 
     @contextmanager
-    def recording(graph, stream, capture_error_mode):
+    def recording(graph, pool, stream, capture_error_mode):
+        assert pool == (7, 7)
         log.append(f"record on {stream.name}, {capture_error_mode}")
         yield
 
@@ -50,6 +51,10 @@ def card(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (7, 7))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    given_back = lambda device, pool: log.append(f"pool {pool} of {device} released")  # noqa: E731
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", given_back, raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: outer)
     return log
 
@@ -115,5 +120,5 @@ def test_a_recording_that_fails_is_reset(card):
     before = torch.backends.cudnn.benchmark
     with pytest.raises(RuntimeError, match="not permitted"):
         GraphRunner(request(card, stage))
-    assert card[-1] == "reset"
+    assert card[-2:] == ["reset", "pool (7, 7) of 3 released"]
     assert torch.backends.cudnn.benchmark == before
