@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .blend import clamp_box
-from .color import coefficients, rgb_to_nv12
+from .color import coefficients, rgb_to_nv12, torch_luma_chroma
 from .kernel_ops import why_not
 
 _STEP = 16
@@ -79,35 +79,50 @@ def make_plates(
             f"frames, boxes, crops and masks must be as many, at least one; got {sorted(counts)}"
         )
     height, width = frames[0].shape[:2]
-    visible = [clamp_box(tuple(int(v) for v in box), width, height, 1) for box in boxes]
-    roi_w, roi_h = (
-        min(limit, -(-(max(v[i + 2] - v[i] for v in visible) + 1) // _STEP) * _STEP)
-        for i, limit in ((0, width), (1, height))
-    )
+    roi = roi_size(boxes, width, height)
     nv12 = np.stack([rgb_to_nv12(frame[None], matrix, color_range)[0] for frame in frames])
-    corners, pixels, weights = [], [], []
-    for frame, box, crop, mask, seen in zip(frames, boxes, crops, masks, visible, strict=True):
-        x, y = min(seen[0], width - roi_w) // 2 * 2, min(seen[1], height - roi_h) // 2 * 2
-        corners.append((x, y))
-        pixels.append(frame[y : y + roi_h, x : x + roi_w])
-        weight = np.zeros((roi_h, roi_w), np.uint8)
-        x1, y1, x2, y2 = seen
-        part = mask[y1 - int(crop[1]) : y2 - int(crop[1]), x1 - int(crop[0]) : x2 - int(crop[0])]
-        if part.shape != (y2 - y1, x2 - x1):
-            raise ValueError(
-                f"the mask of box {tuple(box)} covers {part.shape} of {(y2 - y1, x2 - x1)} pixels"
-            )
-        weight[y1 - y : y2 - y, x1 - x : x2 - x] = part
-        weights.append(weight)
+    parts = [
+        plate_parts(frame, box, crop, mask, roi)
+        for frame, box, crop, mask in zip(frames, boxes, crops, masks, strict=True)
+    ]
+    pixels, weights, corners = (np.stack(part) for part in zip(*parts, strict=True))
     return Plates(
         torch.from_numpy(nv12),
-        torch.from_numpy(np.stack(pixels)),
-        torch.from_numpy(np.stack(weights)),
-        torch.tensor(corners, dtype=torch.int32),
+        torch.from_numpy(pixels),
+        torch.from_numpy(weights),
+        torch.from_numpy(corners),
         torch.tensor(np.array(boxes)[:, :4].astype(np.int32)),
         matrix,
         color_range,
     )
+
+
+def roi_size(boxes: Sequence[Sequence[int]], width: int, height: int) -> tuple[int, int]:
+    """Return width and height of a part that holds any of `boxes` from an even corner: multiples of 16, or the frame's.
+
+    ValueError if a box lies outside its frame.
+    """
+    visible = [clamp_box(tuple(int(v) for v in box[:4]), width, height, 1) for box in boxes]
+    return tuple(
+        min(limit, -(-(max(v[i + 2] - v[i] for v in visible) + 1) // _STEP) * _STEP)
+        for i, limit in ((0, width), (1, height))
+    )
+
+
+def plate_parts(
+    frame: np.ndarray, box: Sequence[int], crop: Sequence[int], mask: np.ndarray, roi: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pixels (h, w, 3) and weight (h, w) of the roi of one frame, uint8, and its corner x, y (int32)."""
+    height, width = frame.shape[:2]
+    roi_w, roi_h = roi
+    x1, y1, x2, y2 = clamp_box(tuple(int(v) for v in box[:4]), width, height, 1)
+    x, y = min(x1, width - roi_w) // 2 * 2, min(y1, height - roi_h) // 2 * 2
+    weight = np.zeros((roi_h, roi_w), np.uint8)
+    part = mask[y1 - int(crop[1]) : y2 - int(crop[1]), x1 - int(crop[0]) : x2 - int(crop[0])]
+    if part.shape != (y2 - y1, x2 - x1):
+        raise ValueError(f"the mask of box {tuple(box)} covers {part.shape} of {(y2 - y1, x2 - x1)} pixels")
+    weight[y1 - y : y2 - y, x1 - x : x2 - x] = part
+    return frame[y : y + roi_h, x : x + roi_w], weight, np.array([x, y], np.int32)
 
 
 def composite_nv12(faces: Tensor, plates: Plates, index: Tensor, usable: Tensor | None = None) -> Tensor:
@@ -155,11 +170,8 @@ def _blend_torch(faces: Tensor, plates: Plates, index: Tensor, usable: Tensor) -
     scaled = _resize(faces, plates, index)
     total = scaled * weight[..., None] + plates.rgb[index].int() * (255 - weight[..., None]) + 128
     rgb = (total + (total >> 8)) >> 8
-    m = torch.from_numpy(coefficients(plates.matrix, plates.range)).float().to(faces.device)
-    luma = (rgb.float() @ m[0, :3] + m[0, 3]).round().clamp(0, 255).to(torch.uint8)
+    luma, chroma = torch_luma_chroma(rgb, plates.matrix, plates.range)
     n, h, w, _ = rgb.shape
-    mean = (rgb.view(n, h // 2, 2, w // 2, 2, 3).sum((2, 4)) + 2) >> 2
-    chroma = (mean.float() @ m[1:, :3].T + m[1:, 3]).round().clamp(0, 255).to(torch.uint8)
     touched = weight.view(n, h // 2, 2, w // 2, 2).amax((2, 4)) > 0
     width, height = plates.size
     lines = torch.arange(h, device=faces.device)

@@ -1,7 +1,7 @@
 """Packets that stay warm between runs: least recently used ones go first, idle ones go by themselves.
 
-An entry is one packet's content on one device. What it costs is its latents there; frames and masks stay mapped and
-are the system's to drop. While an entry is in use it is pinned: nothing closes it. All methods may be called from any
+An entry is one packet's content on one device. What it costs is its latents there and what stages keep with it
+(`Shelf`); frames and masks stay mapped and are the system's to drop. While an entry is in use it is pinned: nothing closes it. All methods may be called from any
 thread. Source of the bounds: spec/system.md 1 (idle eviction after 600 s, to 0 bytes).
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -21,18 +22,61 @@ DEFAULT_ITEMS = 8
 DEFAULT_IDLE_SECONDS = 600.0
 
 
+class Sized(Protocol):
+    """Something kept with an avatar; its size in bytes may grow, within a bound of its own."""
+
+    n_bytes: int
+
+
+Kept = TypeVar("Kept", bound=Sized)
+
+
+class Shelf:
+    """What stages keep with a resident avatar: the `most` kinds asked for last."""
+
+    def __init__(self, most: int = 2) -> None:
+        self._most = most
+        self._kinds: dict[Hashable, Sized] = {}  # the least recently used first
+        self._lock = threading.Lock()
+
+    @property
+    def n_bytes(self) -> int:
+        with self._lock:
+            return sum(kept.n_bytes for kept in self._kinds.values())
+
+    def get(self, kind: Hashable, make: Callable[[], Kept]) -> Kept:
+        """Return what is kept as `kind`, made now if it is not here."""
+        with self._lock:
+            kept = self._kinds.pop(kind, None) or make()
+            self._kinds[kind] = kept
+            while len(self._kinds) > self._most:
+                del self._kinds[next(iter(self._kinds))]
+            return kept
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kinds.clear()
+
+
 @dataclass(eq=False)
 class Resident:
     """A packet in the pool. reader: its mapped tensors. latents: those of the reader, on `device`; never write to
-    them. Both are gone once the entry is dropped: use them inside `AvatarPool.use` only."""
+    them. shelf: what stages made of them and want back next time. All are gone once the entry is dropped: use them
+    inside `AvatarPool.use` only."""
 
     packet: AvatarPacket
     device: torch.device
     reader: PacketReader = field(repr=False)
     latents: torch.Tensor = field(repr=False)
-    n_bytes: int
+    latent_bytes: int
+    shelf: Shelf = field(default_factory=Shelf, repr=False)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.latent_bytes + self.shelf.n_bytes
 
     def close(self) -> None:
+        self.shelf.clear()
         self.reader.close()
         self.latents = None  # whoever kept the Resident must not keep the memory
 
@@ -66,7 +110,7 @@ class _Entry:
 
 
 class AvatarPool:
-    """Resident packets, at most `max_items` and `max_bytes` of latents that nobody is using.
+    """Resident packets, at most `max_items` and `max_bytes` that nobody is using.
 
     idle_seconds: an entry that nobody used for so long is dropped by a daemon thread, which exists only while
     there is something to drop. clock: seconds, monotonic.

@@ -1,8 +1,8 @@
 """Write a FrameStream to a video file: producer in the caller's thread, encoding in a writer thread.
 
 The stream (neural stages, CUDA, ComfyUI's interrupts) runs in the thread that calls `write_video`; colour
-conversion, H.264 and AAC run in one other thread behind a queue of two chunks, so memory does not depend
-on length. The file is made under a temporary name in the target folder and renamed when it is complete:
+conversion, the encoders of picture and sound run in one other thread behind a queue of two chunks, so memory does
+not depend on length. A stream that has a quicker way to NV12 than its RGB converted is asked for that. The file is made under a temporary name in the target folder and renamed when it is complete:
 an error, an interrupt or Ctrl-C leaves no file, and a file of that name that was there before stays.
 """
 
@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-
 from .audio import AudioClip
+from .color import matrix_for_height
 from .frames import FrameInfo, FrameStream, RunContext, StageError
+from .host_copy import Arriving, HostCopies
 from .report import Report
 from .timeline import fps_text
 from .video_encode import CODECS, FORMATS, QUALITIES, VideoFile
@@ -87,7 +87,9 @@ def write_video(
     """
     began = time.perf_counter()
     options = options or WriteOptions()
-    target, info = _check_target(path), stream.info
+    target = _check_target(path)
+    stream = _encodable(stream)
+    info = stream.info
     if info.n_frames < 1:
         raise ValueError("the stream has 0 frames; give at least one (is the audio empty?)")
     audio = _check_audio(audio, info, ctx.report)
@@ -122,6 +124,14 @@ def write_video(
     )
     _tell(result, info, ctx.report)
     return result
+
+
+def _encodable(stream: FrameStream) -> FrameStream:
+    """Return the stream's NV12 form if it offers one and the sides need no padding, else the stream."""
+    info = stream.info
+    if info.layout == "nv12" or info.width % 2 or info.height % 2:
+        return stream
+    return stream.nv12(matrix_for_height(info.height)) or stream
 
 
 def _check_target(path: str | os.PathLike) -> Path:
@@ -176,7 +186,7 @@ def _open(
 def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> float:
     """Feed the writer thread from the stream; return the clock at the first encoded frame."""
     total = stream.info.n_frames
-    writer = _Writer(file, total)
+    writer, copies = _Writer(file, total), HostCopies(QUEUE_CHUNKS + 2)
     try:
         with closing(stream.chunks(ctx, chunk)) as chunks:
             while True:
@@ -185,7 +195,7 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
                 if item is None:
                     break
                 with ctx.report.timed("wait for writer"):
-                    writer.put(item.frames.cpu().numpy(), ctx)
+                    writer.put(copies.send(item.frames), ctx)
                 ctx.tick(item.frame_start + item.num_frames, total)
         with ctx.report.timed("wait for writer"):
             return writer.finish(ctx)
@@ -198,12 +208,12 @@ class _Writer:
 
     def __init__(self, file: VideoFile, total: int) -> None:
         self._file, self._total, self._done = file, total, 0
-        self._queue: queue.Queue[np.ndarray | None] = queue.Queue(QUEUE_CHUNKS)
+        self._queue: queue.Queue[Arriving | None] = queue.Queue(QUEUE_CHUNKS)
         self._stop, self._error, self._first = threading.Event(), None, 0.0
         self._thread = threading.Thread(target=self._work, name="talkinghead-writer", daemon=True)
         self._thread.start()
 
-    def put(self, frames: np.ndarray | None, ctx: RunContext) -> None:
+    def put(self, frames: Arriving | None, ctx: RunContext) -> None:
         while True:
             self._raise()
             try:
@@ -233,12 +243,13 @@ class _Writer:
                     continue
                 if frames is None:
                     return self._file.finish()
-                for pixels in frames:
+                for pixels in frames.take():
                     if self._stop.is_set():
                         return None
                     self._file.write(pixels)
                     self._first = self._first or time.perf_counter()
                     self._done += 1
+                frames.release()
         except BaseException as e:
             self._error = e
 

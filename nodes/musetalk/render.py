@@ -162,14 +162,22 @@ class CompositeStream(FrameStream):
                 f"the crops were rendered for avatar {made_for.info.id!r}, not {avatar.info.id!r}; "
                 "connect the same avatar to Render and Composite"
             )
-        self._crops, self._avatar, self._mask_mode, self._seam_mode = crops, avatar, mask_mode, seam_mode
+        self.crops, self.avatar, self.mask_mode, self.seam_mode = crops, avatar, mask_mode, seam_mode
         width, height = avatar.info.size
         self.info = FrameInfo(width, height, crops.info.fps, crops.info.n_frames)
 
+    def nv12(self, matrix: str, color_range: str = "limited") -> FrameStream | None:
+        """Return the frames as NV12, of which only the face areas are computed; None for odd sides."""
+        if self.info.width % 2 or self.info.height % 2:
+            return None
+        from .composite_nv12 import CompositeNv12Stream
+
+        return CompositeNv12Stream(self, matrix, color_range)
+
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        source = self._crops.chunks(ctx, n)
+        source = self.crops.chunks(ctx, n)
         try:
-            with ctx.use_avatar(self._avatar) as resident:
+            with ctx.use_avatar(self.avatar) as resident:
                 for chunk in source:
                     if chunk.placement is None:
                         raise StageError("Composite: a chunk has no placement")
@@ -185,15 +193,17 @@ class CompositeStream(FrameStream):
             out[k] = reader.frame(at).numpy()
             if placement.usable[k]:
                 crop = reader.crops[at].tolist()
-                mask = self._mask(reader, at, crop)
-                colour = self._seam_mode == "colour match"
+                mask = blend_mask(reader, at, self.mask_mode, self.seam_mode)
+                colour = self.seam_mode == "colour match"
                 composite(out[k], faces[k], reader.boxes[at].tolist(), crop, mask, colour)
         return torch.from_numpy(out)
 
-    def _mask(self, reader: PacketReader, at: int, crop: list[int]) -> np.ndarray:
-        draw = _DRAWN.get(self._mask_mode)
-        mask = draw(tuple(crop)) if draw else reader.mask(at).numpy()
-        return np.where(mask >= 128, np.uint8(255), np.uint8(0)) if self._seam_mode == "none" else mask
+
+def blend_mask(reader: PacketReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
+    """Return the mask of avatar frame `at` in these modes: uint8 (rows, columns) over its crop square."""
+    draw = _DRAWN.get(mask_mode)
+    mask = draw(tuple(reader.crops[at].tolist())) if draw else reader.mask(at).numpy()
+    return np.where(mask >= 128, np.uint8(255), np.uint8(0)) if seam_mode == "none" else mask
 
 
 def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:

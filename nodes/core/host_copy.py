@@ -1,0 +1,65 @@
+"""Bringing frames to the host without holding up the device: pinned buffers in turn, copied on a stream of their own.
+
+The producer says `send` and goes on; whoever encodes waits for that copy alone. Frames that are on the host already
+pass as they are.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+
+class Arriving:
+    """Frames under way to the host: `take` waits for them, `release` gives their buffer back."""
+
+    def __init__(
+        self, frames: torch.Tensor, arrived: torch.cuda.Event | None, release: Callable[[], None] | None
+    ) -> None:
+        self._frames, self._arrived, self._release = frames, arrived, release
+
+    def take(self) -> np.ndarray:
+        """Return the frames; valid until `release`."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._frames.numpy()
+
+    def release(self) -> None:
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+
+class HostCopies:
+    """Copies chunks to the host; at most `depth` CUDA chunks are under way or in use at a time.
+
+    depth: chunks that the consumer may hold at once (its queue, the one it works on) and one being sent.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._free: queue.SimpleQueue[torch.Tensor | None] = queue.SimpleQueue()
+        for _ in range(depth):
+            self._free.put(None)
+        self._stream: torch.cuda.Stream | None = None
+
+    def send(self, frames: torch.Tensor) -> Arriving:
+        """Start the copy of uint8 `frames`; waits for a buffer to be released if all are in use."""
+        if frames.device.type != "cuda":
+            return Arriving(frames.cpu(), None, None)
+        buffer = self._free.get()
+        if buffer is None or buffer.shape[0] < frames.shape[0] or buffer.shape[1:] != frames.shape[1:]:
+            buffer = torch.empty(frames.shape, dtype=frames.dtype, pin_memory=True)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(frames.device)
+        self._stream.wait_stream(torch.cuda.current_stream(frames.device))
+        with torch.cuda.stream(self._stream):
+            # Of a short last chunk the head of the buffer.
+            buffer[: frames.shape[0]].copy_(frames, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        # torch must not give the memory to others before the side stream has read it.
+        frames.record_stream(self._stream)
+        return Arriving(buffer[: frames.shape[0]], arrived, lambda: self._free.put(buffer))
