@@ -20,7 +20,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         "--size", choices=("embedded", "full"), help="model; default full on a card, else embedded"
     )
     bench.add_argument("--device", default="auto", help="auto (a card if there is one), cpu, cuda, cuda:1")
-    bench.add_argument("--precision", metavar="LIST", help="fp32, fp16 or both, with a comma")
+    bench.add_argument("--precision", metavar="LIST", help="fp32, fp16, fp8, with commas")
     bench.add_argument(
         "--batches", metavar="LIST", help="batch sizes, with commas; default 8,16,32 (quick: 4,8)"
     )
@@ -80,6 +80,8 @@ def _bench(args: argparse.Namespace) -> int:
         print(f"copy: {value} GB/s" if name == "copy_gbps" else f"matmul {name}: {value} TFLOP/s")
     for name, value in known["parity"].items():
         print(f"{name} against fp32: cosine {value['cosine']}, PSNR {value['psnr_db']} dB")
+    for name, value in facts["fp8"].items():
+        print(f"fp8, {name}: {value}")
     print(table([Row(**row) for row in facts["rows"]]))
     if args.calibrate:
         _print_advice(facts["advice"])

@@ -26,7 +26,7 @@ from ..core.device_composite import Plates, composite_nv12, make_plates
 from ..core.engine_spec import first_line
 from .bench_baseline import BASELINE, BASELINE_BATCH, BLENDED, baseline_loops, in_plain_layout
 from .bench_engines import EngineBench, made_nets
-from .fast import FastNets, PlainNets, fast_nets
+from .fast import FastNets, PlainNets, fast_nets, why_no_fp8
 from .model import MuseTalkNets, to_rgb_uint8
 
 SIZES = ("embedded", "full")
@@ -38,7 +38,8 @@ NETWORK, WHOLE, COMPOSITE = "UNet + VAE", "whole path", "composite + NV12"
 _N_PLATES = 4
 _SETTING = {"fused graph": "cuda graph"}
 """What a user chooses to get a row's backend; "fused" and the plain graph are measured to compare, not to choose."""
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+FUSED = ("fused", "fused graph")
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def run_bench(options: BenchOptions, tell: Callable[[Row], object] = lambda row:
     """Measure and return everything as JSON-ready facts; `tell` gets every row as it comes.
 
     Returns:
-        machine, options, peaks (TFLOP/s by precision, GB/s), rows, parity (by precision: cosine and PSNR against
-        fp32 of the same weights), advice or None.
+        machine, options, peaks (TFLOP/s by precision, GB/s; fp8 rows are held against fp16's), rows, parity (by
+        precision: cosine and PSNR against fp32 of the same weights), fp8 (which layers), advice or None.
     """
     with torch.inference_mode(), _exact_products():
         bench = _Bench(options, tell)
@@ -107,6 +108,7 @@ class _Bench:
     flop: dict[str, float] = field(default_factory=dict)
     fast: FastNets | PlainNets | None = None
     absent: set[tuple[str, str]] = field(default_factory=set)
+    fp8: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.engines = EngineBench(self.options.device, self.options.size)
@@ -121,8 +123,10 @@ class _Bench:
         for precision in o.precisions:
             self._precision(precision)
         self.rows = [self._with_ratios(row) for row in self._settled()]
-        network = settable([r for r in self.rows if r.stage == NETWORK])
-        whole = settable([r for r in self.rows if r.stage == WHOLE])
+        # Of random weights every layer is quantised, to be timed: nothing to recommend.
+        useful = [r for r in self.rows if r.precision != "fp8" or o.size == "embedded"]
+        network = settable([r for r in useful if r.stage == NETWORK])
+        whole = settable([r for r in useful if r.stage == WHOLE])
         advice = advise(whole, network) if any(r.fps for r in whole) else None
         return {
             "machine": machine_facts(o.device),
@@ -131,6 +135,7 @@ class _Bench:
             "peaks": {k: round(v, 2) for k, v in self.peaks.items()},
             "gflop": {k: round(v, 2) for k, v in self.flop.items()},
             "parity": self.parity,
+            "fp8": self.fp8,
             "rows": [row.as_dict() for row in self.rows],
             "advice": None if advice is None else vars(advice),
         }
@@ -147,11 +152,14 @@ class _Bench:
         nets.to(dtype)
         given = tuple(t.to(dtype) for t in given)
         plates = _plates(nets, o)
+        if precision == "fp8" and (why := why_no_fp8(o.device)):
+            self._note(replace(self._row(NETWORK, FUSED[1], precision, max(o.batches)), skipped=why))
+            return
         units = [(backend, batch) for backend in o.backends for batch in o.batches]
         for i, (backend, batch) in enumerate(units):
             if i in (0, len(units) // 2):
                 self._visit_baselines(nets, given, precision)
-            if backend in ENGINES:
+            if backend in ENGINES and precision != "fp8":
                 self._engine(
                     nets,
                     tuple(t[:batch] for t in given),
@@ -208,7 +216,11 @@ class _Bench:
         o = self.options
         for backend in o.backends:
             name = _SETTING.get(backend, backend)
-            if backend == "fused" or (backend == "cuda graph" and "fused graph" in o.backends):
+            if (
+                precision == "fp8"
+                or backend == "fused"
+                or (backend == "cuda graph" and "fused graph" in o.backends)
+            ):
                 continue
             for row in self.engines.openings(nets, self._row("", name, precision, o.batches[0])):
                 self._note(row)
@@ -220,10 +232,12 @@ class _Bench:
         if (backend, precision) in self.absent:
             return
         o = self.options
-        fused, graph = backend.startswith("fused"), backend.endswith("graph")
-        fast = self._fused(nets) if fused else None
+        fused, graph = backend in FUSED, backend.endswith("graph")
+        fast = self._fused(nets, precision) if fused else None
         reason = ""
-        if fused and not isinstance(fast, FastNets):
+        if precision == "fp8" and not fused:
+            reason = "fp8 is for the fused kernels"
+        elif fused and not isinstance(fast, FastNets):
             reason = fast.reason
         elif graph and o.device.type != "cuda":
             reason = f"needs a CUDA device, this is {o.device.type}"
@@ -271,10 +285,21 @@ class _Bench:
         ms = median_ms(lambda: one(face), torch.device("cpu"), self.options.seconds, self.options.least)
         self._note(replace(self._row(COMPOSITE, "CPU", precision, 1), fps=1000 / ms))
 
-    def _fused(self, nets: MuseTalkNets) -> FastNets | PlainNets:
+    def _fused(self, nets: MuseTalkNets, precision: str) -> FastNets | PlainNets:
         if self.fast is None or self.fast.nets is not nets:
             self.fast = fast_nets(nets)
+            if precision == "fp8" and isinstance(self.fast, FastNets):
+                self._quantise(nets)
         return self.fast
+
+    def _quantise(self, nets: MuseTalkNets) -> None:
+        """Of trained weights what passes; of random ones, which hardly pass, everything, to be timed."""
+        from .fast_fp8 import LEAST_DB, quantise
+
+        trained = self.options.size == "embedded"
+        if not trained:
+            self.fp8["random weights would have"] = quantise(fast_nets(nets)).text
+        self.fp8["measured"] = quantise(self.fast, least_db=LEAST_DB if trained else float("-inf")).text
 
     def _row(self, stage: str, backend: str, precision: str, batch: int) -> Row:
         return Row(stage, backend, precision, batch)

@@ -79,12 +79,11 @@ class MuseTalkStage(nn.Module):
 
 def _quantised(fast: FastNets) -> str:
     """Store what may be stored in fp8; the outcome, or why nothing is."""
-    from ..core.kernel_ops import CONV_CAPABILITY
+    from .fast import why_no_fp8
     from .fast_fp8 import quantise
 
-    device = fast.nets.weights_device
-    if torch.cuda.get_device_capability(device) < CONV_CAPABILITY:
-        return "no layer in fp8: this needs compute capability 9.0 (Hopper) or newer; fp16 runs"
+    if reason := why_no_fp8(fast.nets.weights_device):
+        return f"no layer in fp8: {reason}; fp16 runs"
     try:
         return quantise(fast).text
     except (RuntimeError, MemoryError) as e:

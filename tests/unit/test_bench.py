@@ -192,7 +192,7 @@ def test_machine_facts_name_machine_torch_and_commit():
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"size": "huge"}, "huge"), ({"precisions": ("fp8",)}, "fp8"), ({"backends": ("x",)}, "'x'")]
+    [({"size": "huge"}, "huge"), ({"precisions": ("fp4",)}, "fp4"), ({"backends": ("x",)}, "'x'")]
     + [({"batches": (0,)}, "1 and 64"), ({"batches": ()}, "1 and 64"), ({"frame": (255, 256)}, "255x256")],
 )
 def test_bad_options_are_named(change, named):

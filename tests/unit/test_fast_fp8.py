@@ -130,6 +130,7 @@ def test_the_fast_form_says_what_became_of_it(nets, monkeypatch, every_layer):
     """On the CPU with the torch operations in place of the kernels; old cards and no memory are told."""
     monkeypatch.setattr("talkinghead.nodes.musetalk.fast.why_plain", lambda nets: None)
     monkeypatch.setattr("talkinghead.nodes.musetalk.fast.TritonOps", lambda device: TorchOps())
+    monkeypatch.setattr("talkinghead.nodes.musetalk.fast.why_not", lambda device: None)
     monkeypatch.setattr(nets, "wants_fp8", True)
     spec, stage = musetalk_stage(nets, torch.device("cpu"))
     assert isinstance(stage, MuseTalkStage)
