@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -26,23 +26,29 @@ class GraphRunner:
 
     def __init__(self, request: RunnerRequest, function: StageFunction | None = None) -> None:
         function = function or request.function
-        stream, pool = request.stream, torch.cuda.graph_pool_handle()
+        stream = request.stream
         stream.wait_stream(torch.cuda.current_stream(request.device))
         self._graph: torch.cuda.CUDAGraph | None = torch.cuda.CUDAGraph()
         self._outputs: Mapping[str, Tensor] = {}
         # Not called again, but it owns weights that the recording reads.
         self._function: StageFunction | None = function
+        pool, capturing = torch.cuda.graph_pool_handle(), False
         try:
             with _fastest_convolutions(), torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
                     function(**request.inputs)
                 stream.synchronize()
                 # thread_local: another thread of the process may use the card (the encoder does).
-                with torch.cuda.graph(self._graph, pool, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(
+                    self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"
+                ):
+                    capturing = True
                     self._outputs = dict(function(**request.inputs))
         except BaseException:
+            failed = self._graph
             self.close()
-            _give_back(request.device, pool)
+            if capturing:
+                _give_up(failed, pool, request.device)
             raise
         torch.cuda.current_stream(request.device).wait_stream(stream)
 
@@ -57,13 +63,27 @@ class GraphRunner:
         self._function = None
 
 
-def _give_back(device: torch.device, pool: tuple[int, int]) -> None:
-    """Release the pool of a recording that failed: resetting such a graph leaves it its segments (2 MB, H200)."""
-    index = device.index if device.index is not None else torch.cuda.current_device()
-    release = getattr(torch._C, "_cuda_releasePool", None)
-    if release is not None:
-        with suppress(RuntimeError):  # already released
-            release(index, pool)
+_failed_graphs: list[torch.cuda.CUDAGraph] = []
+
+
+def _give_up(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
+    """Take back the memory of a capture that CUDA broke off.
+
+    torch (2.11 and 2.13 read) leaves its allocator recording for that capture: its pool stays for good, 2 MB and more,
+    and until the process ends no memory that other streams used becomes free. Nothing to do where the capture ended
+    in order, as it does when the function raises an error that is not CUDA's.
+    """
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    if end is None:
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    try:
+        end(index, pool)
+    except RuntimeError:  # "not currently recording": `reset` has released the pool
+        return
+    torch._C._cuda_releasePool(index, pool)
+    # torch's allocator of page-locked memory has no such call and goes on asking the graph whether it records.
+    _failed_graphs.append(graph)
 
 
 def open_graph(request: RunnerRequest) -> GraphRunner:
