@@ -12,10 +12,10 @@ from comfy_api.latest import InputImpl, io, ui
 
 from .comfy_nodes import ComfyContext, Frames
 from .core.audio import from_comfy
+from .core.encoders import CODECS, QUALITIES
 from .core.frames import TensorStream
 from .core.images import image_batch, rgb_frames
 from .core.timeline import parse_fps
-from .core.video_encode import CODECS, QUALITIES
 from .core.video_write import WriteOptions, write_video
 
 MAX_IMAGE_BYTES = 8 << 30
