@@ -102,9 +102,7 @@ def test_a_picture_without_a_face_says_what_to_give(files, capsys):
     what = ("--avatar", files / "foto é.png", "--audio", files / "speech.wav", "--out", files / "out/v.mp4")
     code, _, err = run(capsys, "render", *what, "--models", files / "models")
     assert code == 2
-    assert (
-        "no face was found in 1 frame; give a picture with a visible face, or its box as x1,y1,x2,y2" in err
-    )
+    assert "no face was found in 1 frame; give a picture with a visible face, or its box as x1,y1,x2,y2" in err
     assert list((files / "out").iterdir()) == []
     assert list((files / "models/avatars").iterdir()) == []
 

@@ -130,9 +130,7 @@ def test_lips_look_like_the_truth(name: str):
     rows, columns = slice(*facts["rows"]), slice(*facts["columns"])
 
     def psnr(crops: torch.Tensor) -> torch.Tensor:
-        error = (
-            (crops[:, rows, columns].float() - truth[:, rows, columns].float()).square().mean(dim=(1, 2, 3))
-        )
+        error = (crops[:, rows, columns].float() - truth[:, rows, columns].float()).square().mean(dim=(1, 2, 3))
         return 10 * torch.log10(255.0**2 / error.clamp(min=0.01))
 
     made = spoken(name)[:: facts["every"] // STEP]
