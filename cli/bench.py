@@ -12,21 +12,23 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     bench = commands.add_parser(
         "bench",
         help="measure this machine: peaks, each stage, the whole path, beside the loop as upstream runs it",
-        description="Speeds are frames per second; ratios are to the baseline of the same run. Random weights with "
-        "--size full, so no model is needed.",
+        description="Speeds are frames per second; ratios are to the row baseline of the same run, upstream's loop, and "
+        "to the fastest eager one. Random weights with --size full, so no model is needed. Without git beside the pack, "
+        "set TALKINGHEAD_COMMIT to say what was measured.",
     )
     bench.add_argument(
         "--size", choices=("embedded", "full"), help="model; default full on a card, else embedded"
     )
     bench.add_argument("--device", default="auto", help="auto (a card if there is one), cpu, cuda, cuda:1")
-    bench.add_argument("--precision", metavar="LIST", help="fp32, fp16 or both, with a comma")
+    bench.add_argument("--precision", metavar="LIST", help="fp32, fp16, fp8, with commas")
     bench.add_argument(
         "--batches", metavar="LIST", help="batch sizes, with commas; default 8,16,32 (quick: 4,8)"
     )
     bench.add_argument(
         "--backends",
         metavar="LIST",
-        help="default eager,cuda graph,fused,fused graph; inductor and tensorrt are built first (minutes)",
+        help="default eager,cuda graph,fused,fused graph; inductor and tensorrt are built first (minutes), in a folder "
+        "that goes with the run",
     )
     bench.add_argument("--frame", default="1080x1920", metavar="WxH", help="size of the finished video")
     bench.add_argument(
@@ -63,7 +65,7 @@ def _bench(args: argparse.Namespace) -> int:
     )
 
     def show(row: Row) -> None:
-        what = row.skipped or f"{row.fps:.1f} fps"
+        what = row.skipped or (f"{row.fps:.1f} fps" if row.fps else f"{row.seconds:.2f} s")
         print(
             f"{row.stage}, {row.backend}, {row.precision}, batch {row.batch}: {what}",
             file=sys.stderr,
@@ -78,6 +80,8 @@ def _bench(args: argparse.Namespace) -> int:
         print(f"copy: {value} GB/s" if name == "copy_gbps" else f"matmul {name}: {value} TFLOP/s")
     for name, value in known["parity"].items():
         print(f"{name} against fp32: cosine {value['cosine']}, PSNR {value['psnr_db']} dB")
+    for name, value in facts["fp8"].items():
+        print(f"fp8, {name}: {value}")
     print(table([Row(**row) for row in facts["rows"]]))
     if args.calibrate:
         _print_advice(facts["advice"])
@@ -88,6 +92,8 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _print_advice(advice: dict | None) -> None:
+    from ..nodes.core.bench import HEADROOM, TARGET_FPS
+
     if advice is None:
         print("no recommendation: no whole path could be measured")
         return
@@ -97,6 +103,13 @@ def _print_advice(advice: dict | None) -> None:
     for stride, fps in advice["fps"].items():
         every = "every frame" if stride == 1 else f"every {stride}. frame"
         print(f"stride {stride} (network on {every}): {fps:.1f} fps, {fps / 25:.1f} x real time at 25 fps")
+    enough = advice["fps"][advice["stride"]] >= TARGET_FPS * HEADROOM
+    what = (
+        f"the smallest with {TARGET_FPS * HEADROOM:g} fps or more"
+        if enough
+        else "the fastest, yet with little to spare"
+    )
+    print(f"recommended stride: {advice['stride']}, {what} (25 fps and a quarter for encoder and sound)")
 
 
 def _words(text: str | None) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ def model_options() -> argparse.ArgumentParser:
         default="embedded",
         help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights (default: embedded)",
     )
-    p.add_argument("--precision", default="fp32", help="fp32 or fp16 (default: fp32)")
+    p.add_argument("--precision", default="fp32", help="fp32, fp16 or fp8 (default: fp32)")
     return p
 
 

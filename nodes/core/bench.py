@@ -6,6 +6,8 @@ where it holds the card up. Compare figures of one run only: clocks and neighbou
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import platform
 import statistics
@@ -19,6 +21,11 @@ import torch
 from torch import Tensor
 
 STRIDES = (1, 2, 3)
+TARGET_FPS, HEADROOM = 25.0, 1.25
+"""A stride is recommended that is projected to give this many frames a second, with this headroom: encoder, sound and
+the reading of the avatar are not in the whole path."""
+COMMIT_VARIABLE = "TALKINGHEAD_COMMIT"
+PACK = "talkinghead"
 _NEAR_BEST = 0.97
 """A batch is recommended that reaches this share of the best one's speed: smaller ones answer sooner."""
 
@@ -27,8 +34,11 @@ _NEAR_BEST = 0.97
 class Row:
     """One measurement: `fps` frames per second at `batch`, or `skipped` why there is none.
 
-    share: arithmetic done, as a part of the matmul peak of the same run; ratio: to the baseline of the same run;
-    memory_mb: the most this row needed on the card beyond what was there before.
+    share: arithmetic done, as a part of the matmul peak of the same run; ratio: to the row "baseline" of the same run;
+    ratio_eager: to the fastest of the eager baselines; memory_mb: the most this row needed on the card beyond what was
+    there before; prepared_s: seconds until it could run. visits: frames per second of each of several measurements,
+    `fps` is their median. seconds: for rows of what happens once. held_mb: memory of the card taken before, with and
+    after what the row opens, everything else on the card included.
     """
 
     stage: str
@@ -41,6 +51,10 @@ class Row:
     memory_mb: int | None = None
     prepared_s: float | None = None
     skipped: str = ""
+    ratio_eager: float | None = None
+    seconds: float | None = None
+    held_mb: tuple[int, int, int] | None = None
+    visits: tuple[float, ...] | None = None
 
     @property
     def ms(self) -> float:
@@ -48,9 +62,13 @@ class Row:
         return 1000.0 / self.fps if self.fps else float("inf")
 
     def as_dict(self) -> dict[str, object]:
-        return {
-            k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items() if v is not None
-        }
+        return {k: _rounded(v) for k, v in asdict(self).items() if v is not None}
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, (tuple, list)):
+        return [_rounded(v) for v in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def machine_facts(device: torch.device) -> dict[str, object]:
@@ -62,7 +80,7 @@ def machine_facts(device: torch.device) -> dict[str, object]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
-        "commit": _answer(["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]),
+        "commit": commit_of_pack(),
     }
     if device.type == "cuda":
         card = torch.cuda.get_device_properties(device)
@@ -78,6 +96,25 @@ def machine_facts(device: torch.device) -> dict[str, object]:
         ]
         facts["driver"] = _answer(query)
     return facts
+
+
+def commit_of_pack(root: Path | None = None) -> str:
+    """Name the code that is measured, best source first: the variable TALKINGHEAD_COMMIT (for copies without git), git
+    with "+changes" if tracked files differ, what pip noted when it installed from git, else "unknown (no git)"."""
+    root = (root or Path(__file__).parents[2]).resolve()
+    if stamp := os.environ.get(COMMIT_VARIABLE, "").strip():
+        return stamp
+    git = ["git", "-C", str(root)]
+    top = _answer([*git, "rev-parse", "--show-toplevel"])
+    # A copy inside another repository (ComfyUI's own, a site-packages that is tracked) is not that repository's commit.
+    if top != "unknown" and Path(top).resolve() == root:
+        changed = _answer([*git, "status", "--porcelain", "--untracked-files=no"]) != "unknown"
+        return _answer([*git, "rev-parse", "--short=12", "HEAD"]) + ("+changes" if changed else "")
+    try:
+        noted = importlib.metadata.distribution(PACK).read_text("direct_url.json")
+        return json.loads(noted or "{}")["vcs_info"]["commit_id"][:12]
+    except (importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
+        return "unknown (no git)"
 
 
 def _cpu_name() -> str:
@@ -168,22 +205,39 @@ def record(function: Callable[[], object], device: torch.device) -> Callable[[],
     return replay
 
 
+_HEAD = (
+    "stage",
+    "backend",
+    "precision",
+    "batch",
+    "fps",
+    "ms",
+    "of peak",
+    "x baseline",
+    "x eager",
+    "MB",
+    "s",
+    "MB held",
+)
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Rows as aligned text, one line each."""
-    head = ("stage", "backend", "precision", "batch", "fps", "ms", "of peak", "x baseline", "MB")
-    lines = [head]
+    """Rows as aligned text, one line each. "s": seconds once; "MB held": on the card before / open / closed."""
+    lines = [_HEAD]
     for row in rows:
         cells = [row.stage, row.backend, row.precision, str(row.batch)]
         if row.skipped:
-            lines.append((*cells, f"skipped: {row.skipped}", "", "", "", ""))
-            continue
-        cells += [f"{row.fps:.1f}", f"{row.ms:.3f}"]
-        cells.append("" if row.share is None else f"{row.share:.0%}")
-        cells.append("" if row.ratio is None else f"{row.ratio:.2f}")
-        cells.append("" if row.memory_mb is None else str(row.memory_mb))
-        lines.append(tuple(cells))
+            cells.append(f"skipped: {row.skipped}")
+        else:
+            cells += [f"{row.fps:.1f}", f"{row.ms:.3f}"] if row.fps else ["", ""]
+            cells.append("" if row.share is None else f"{row.share:.0%}")
+            cells += ["" if ratio is None else f"{ratio:.2f}" for ratio in (row.ratio, row.ratio_eager)]
+            cells.append("" if row.memory_mb is None else str(row.memory_mb))
+            cells.append("" if row.seconds is None else f"{row.seconds:.2f}")
+            cells.append("" if row.held_mb is None else " / ".join(map(str, row.held_mb)))
+        lines.append((*cells, *[""] * (len(_HEAD) - len(cells))))
     full = [line for line in lines if not line[4].startswith("skipped")]
-    wide = [max(len(line[i]) for line in (full if i == 4 else lines)) for i in range(len(head))]
+    wide = [max(len(line[i]) for line in (full if i == 4 else lines)) for i in range(len(_HEAD))]
     texts = []
     for line in lines:
         parts = [c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, wide, strict=True))]
@@ -203,18 +257,22 @@ def likeness(a: Tensor, b: Tensor, peak: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Advice:
-    """Settings for this machine and what they should give; `fps` by stride, the network running on every n-th frame."""
+    """Settings for this machine and what they should give; `fps` by stride, the network running on every n-th frame;
+    `stride` the one to take."""
 
     backend: str
     batch: int
     precision: str
     fps: dict[int, float]
+    stride: int
 
 
 def advise(whole: Sequence[Row], network: Sequence[Row]) -> Advice:
-    """Choose the backend of the fastest whole path and the smallest batch within 3 % of it; project strides.
+    """Choose settings from what was measured.
 
-    The network's part of a frame's time shrinks with the stride, the rest stays.
+    Backend and precision of the fastest whole path; of these the smallest batch within 3 % of it, for a smaller one
+    answers sooner. Strides are projected: the network's part of a frame's time is divided by the stride, the rest
+    stays. The smallest stride that gives 25 frames a second with a quarter to spare, else the largest.
 
     Raises:
         ValueError: nothing was measured.
@@ -229,4 +287,5 @@ def advise(whole: Sequence[Row], network: Sequence[Row]) -> Advice:
     neural = [row.ms for row in network if (row.backend, row.precision, row.batch) == key and row.fps]
     part = min(neural[0], chosen.ms) if neural else chosen.ms
     fps = {stride: 1000.0 / (part / stride + chosen.ms - part) for stride in STRIDES if part or stride == 1}
-    return Advice(chosen.backend, chosen.batch, chosen.precision, fps)
+    enough = [stride for stride, speed in fps.items() if speed >= TARGET_FPS * HEADROOM]
+    return Advice(chosen.backend, chosen.batch, chosen.precision, fps, min(enough, default=max(fps)))

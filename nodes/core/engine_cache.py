@@ -15,6 +15,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,8 +138,14 @@ class EngineCache:
         """Return where the file (`.plan`) or folder (`.inductor`) of an engine belongs."""
         return self.folder / (engine_name(key) + suffix)
 
-    def find(self, key: Mapping[str, Any], suffix: str, report: Report) -> CachedEngine | None:
-        """Return the engine for `key` if it is whole and agrees; otherwise say in the report why not, and return None."""
+    def find(
+        self, key: Mapping[str, Any], suffix: str, report: Report, hashes: bool = True
+    ) -> CachedEngine | None:
+        """Return the engine for `key` if it is whole and agrees; otherwise say in the report why not, and return None.
+
+        An engine is code: every file is hashed before it is returned (0.5 s a GB), unless `hashes` is off because the
+        caller does so with `copy_checked`.
+        """
         path, name = self.place(key, suffix), engine_name(key)
         sidecar = self.folder / (name + SIDECAR)
         if not sidecar.is_file():
@@ -157,6 +164,9 @@ class EngineCache:
             return None
         if differences := mismatch(engine.key, key):
             report.warn(f"engine {name} is not for here: {differences}; it has to be built again")
+            return None
+        if hashes and (fault := self.fault_of(engine)):
+            self.set_aside(name, fault, report)
             return None
         return engine
 
@@ -189,8 +199,28 @@ class EngineCache:
             if path.stat().st_size != size:
                 return f"{where} has {path.stat().st_size} bytes, not {size}"
             if hashes and _sha256(path) != digest:
-                return f"{where} is not what was built: its SHA-256 is another"
+                return _changed(where)
         return None
+
+    def copy_checked(self, engine: CachedEngine, folder: Path) -> None:
+        """Copy the files that the JSON of an engine names into `folder`, hashing what is copied.
+
+        Raises:
+            EngineDamaged: a file is missing or not what was built; it names the file. `folder` must then not be used.
+        """
+        if not engine.files:
+            raise EngineDamaged(f"{engine.name}{SIDECAR} names no files")
+        for name, (_, digest) in engine.files.items():
+            source, target = (
+                (engine.path / name, folder / name) if name else (engine.path, folder / engine.path.name)
+            )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                found = _sha256(source, target)
+            except OSError as e:
+                raise EngineDamaged(f"{source.name} cannot be read ({e})") from e
+            if found != digest:
+                raise EngineDamaged(_changed(f"{engine.path.name}/{name}".rstrip("/")))
 
     def write(self, key: Mapping[str, Any], suffix: str, facts: Mapping[str, Any]) -> CachedEngine:
         """Record the file or folder that was just built at `place(key, suffix)`; `facts`: seconds, parity, machine."""
@@ -293,11 +323,18 @@ def _is_record(path: str, record: object) -> bool:
     return inside and isinstance(record, list) and len(record) == 2 and isinstance(record[0], int)
 
 
-def _sha256(path: Path) -> str:
+def _changed(where: str) -> str:
+    return f"{where} is not what was built: its SHA-256 is another"
+
+
+def _sha256(path: Path, copy: Path | None = None) -> str:
+    """Hash a file, and write what was hashed to `copy`."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open(path, "rb") as file, open(copy, "wb") if copy else nullcontext() as out:
         while block := file.read(1 << 20):
             digest.update(block)
+            if out:
+                out.write(block)
     return digest.hexdigest()
 
 

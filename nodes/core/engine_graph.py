@@ -32,16 +32,23 @@ class GraphRunner:
         self._outputs: Mapping[str, Tensor] = {}
         # Not called again, but it owns weights that the recording reads.
         self._function: StageFunction | None = function
+        pool, capturing = torch.cuda.graph_pool_handle(), False
         try:
             with _fastest_convolutions(), torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
                     function(**request.inputs)
                 stream.synchronize()
                 # thread_local: another thread of the process may use the card (the encoder does).
-                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(
+                    self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"
+                ):
+                    capturing = True
                     self._outputs = dict(function(**request.inputs))
         except BaseException:
+            failed = self._graph
             self.close()
+            if capturing:
+                _give_up(failed, pool, request.device)
             raise
         torch.cuda.current_stream(request.device).wait_stream(stream)
 
@@ -56,10 +63,34 @@ class GraphRunner:
         self._function = None
 
 
+_failed_graphs: list[torch.cuda.CUDAGraph] = []
+
+
+def _give_up(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
+    """Take back the memory of a capture that CUDA broke off.
+
+    torch (2.11 and 2.13 read) leaves its allocator recording for that capture: its pool stays for good, 2 MB and more,
+    and until the process ends no memory that other streams used becomes free. Nothing to do where the capture ended
+    in order, as it does when the function raises an error that is not CUDA's.
+    """
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    if end is None:
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    try:
+        end(index, pool)
+    except RuntimeError:  # "not currently recording": `reset` has released the pool
+        return
+    torch._C._cuda_releasePool(index, pool)
+    # torch's allocator of page-locked memory has no such call and goes on asking the graph whether it records.
+    _failed_graphs.append(graph)
+
+
 def open_graph(request: RunnerRequest) -> GraphRunner:
     """Record the stage: its fast form if it has one that works here, else the function as it is.
 
-    A function may have `fast_form()`: an equal function made for this card, or None, with the reason for None.
+    A function may have `fast_form()`: an equal function made for this card, or None, with the reason for None; and
+    `fast_note`: what the report should say of it.
     EngineSkipped where there is no CUDA device.
     """
     if request.device.type != "cuda":
@@ -70,6 +101,8 @@ def open_graph(request: RunnerRequest) -> GraphRunner:
     try:
         made, why = fast_form()
         if made is not None:
+            if note := getattr(request.function, "fast_note", None):
+                request.report.fact("fast kernels", note)
             return GraphRunner(request, made)
     except Exception as e:
         if is_interrupt(e) or is_out_of_memory(e):

@@ -1,19 +1,23 @@
 """A stage compiled by torch's Inductor for one batch; on CUDA the compiled code is then recorded as a graph.
 
-What the compiler makes is kept in the engine cache: with it a start traces the network but compiles nothing. Weights are
-arguments of the compiled code, so an engine fits every set of weights of the same config.
+What the compiler makes is kept in the engine cache, as an AOTInductor package (`engine_aot`) or, where that cannot be
+made, as an artifact of torch's caches: with either a start traces and compiles nothing. Weights are arguments of the
+compiled code, so an engine fits every set of weights of the same config and layout.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import importlib
 import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -21,9 +25,9 @@ from types import FunctionType
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from .engine_cache import EngineCache, engine_key, machine_facts
+from .engine_aot import PACKAGE, Compiled, load_package, make_package
+from .engine_cache import CachedEngine, EngineCache, EngineDamaged, engine_key, machine_facts
 from .engine_graph import GraphRunner
 from .engine_spec import EngineSkipped, RunnerRequest, StageFunction, first_line, is_out_of_memory
 from .interrupt import is_interrupt
@@ -53,29 +57,35 @@ class CompiledRunner:
 
 
 def open_inductor(request: RunnerRequest) -> GraphRunner | CompiledRunner:
-    """Compile the stage, or take it from the cache.
+    """Compile the stage, or take it from the cache. What is cached as a package needs no compiler.
 
     Raises:
         EngineSkipped: no compiler on this machine, or nothing built and `may_build` is off.
     """
-    if why := missing_tools(request.device):
-        raise EngineSkipped(why)
     if request.cache is None:
+        if why := missing_tools(request.device):
+            raise EngineSkipped(why)
         if not request.may_build:
             raise EngineSkipped("there is no folder for built engines")
-        return _compile(request, None)
+        with _lock, compiler_cache(None):
+            return _runner(request, torch.compile(_own_code(request.function), fullgraph=True, dynamic=False))
     cache = EngineCache(request.cache)
-    key = engine_key(request, "inductor", MACHINE)
-    if found := cache.find(key, SUFFIX, request.report):
+    key = engine_key(request, "inductor", MACHINE, layout=weights_layout(request.function))
+    # The files are hashed while they are copied, which is once.
+    if found := cache.find(key, SUFFIX, request.report, hashes=False):
         try:
-            runner = _compile(request, found.path)
+            runner = _open_built(request, cache, found)
             runner.cached = found.name
             return runner
+        except EngineDamaged as e:
+            why = str(e)
         except Exception as e:
             if is_interrupt(e) or is_out_of_memory(e):
                 raise
             why = f"it does not run ({type(e).__name__}: {first_line(e)})"
         cache.set_aside(found.name, why, request.report)
+    if why := missing_tools(request.device):
+        raise EngineSkipped(why)
     if not request.may_build:
         raise EngineSkipped(
             f"not built yet for this card, precision and batch {request.batch}; choose it by name, or build it once "
@@ -107,6 +117,35 @@ def missing_tools(device: torch.device) -> str | None:
     return None
 
 
+def weights_layout(function: StageFunction) -> str:
+    """Hash of the shapes, strides and dtypes of the weights: compiled code reads them as they lay when it was made."""
+    rows = [(k, tuple(t.shape), t.stride(), str(t.dtype)) for k, t in _weights(function).items()]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
+
+
+def _open_built(
+    request: RunnerRequest, cache: EngineCache, found: CachedEngine
+) -> GraphRunner | CompiledRunner:
+    """Load from a private copy of the files that the JSON names, hashed as they are copied.
+
+    What torch loads can run anything. So nothing else of the cache folder reaches it, planted or half written, and
+    nobody can change a file between its check and its use.
+    """
+    with _scratch() as folder:
+        cache.copy_checked(found, folder)
+        if (folder / PACKAGE).is_file():
+            return _runner(request, _stage(request, load_package(folder / PACKAGE, request.device)))
+        with _lock, compiler_cache(folder):
+            return _runner(request, _stage(request, _load_artifact(folder / ARTIFACT)))
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    # Windows keeps libraries in use from being deleted; the rest goes when the system clears its temporary files.
+    with tempfile.TemporaryDirectory(prefix="talkinghead-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def _build(request: RunnerRequest, cache: EngineCache, key: Mapping) -> GraphRunner | CompiledRunner:
     folder = cache.place(key, SUFFIX)
     # What lies here was built for another machine, or its build was stopped.
@@ -114,7 +153,9 @@ def _build(request: RunnerRequest, cache: EngineCache, key: Mapping) -> GraphRun
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     try:
-        runner = _compile(request, folder)
+        with _lock:
+            compiled, form = _compile(request, folder)
+            runner = _runner(request, _stage(request, compiled))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -124,43 +165,64 @@ def _build(request: RunnerRequest, cache: EngineCache, key: Mapping) -> GraphRun
         "config": dict(request.identity.config),
         "model": request.identity.weights_sha256(),
         "build_seconds": seconds,
+        "form": form,
     }
     engine = cache.write(key, SUFFIX, facts)
     runner.cached = engine.name
-    request.report.fact("engine built", f"{engine.name} in {seconds} s, {engine.size >> 10} kB")
+    request.report.fact("engine built", f"{engine.name} in {seconds} s, {engine.size >> 10} kB, {form}")
     return runner
 
 
-def _compile(request: RunnerRequest, folder: Path | None) -> GraphRunner | CompiledRunner:
-    with _lock, compiler_cache(folder):
-        function = _artifact(request, folder) if folder else None
-        if function is None:
-            function = torch.compile(_own_code(request.function), fullgraph=True, dynamic=False)
-        if request.device.type == "cuda":
-            return GraphRunner(request, function)
-        return CompiledRunner(request, function)
-
-
-def _artifact(request: RunnerRequest, folder: Path) -> StageFunction | None:
-    """The stage as a file of compiled code, read or made; None where torch has no such files (before 2.8).
-
-    Reading it spares tracing the network: 0.1 s instead of 6 s for a network of toy size on a slow CPU.
-    """
-    compiler = importlib.import_module("torch._inductor")
-    if not hasattr(compiler, "standalone_compile"):
-        return None
-    weights, file = _weights(request.function), folder / ARTIFACT
-    if file.is_file():
-        artifact = compiler.CompiledArtifact.load(path=str(file), format="binary")
-    else:
-        given = [*weights.values(), *request.inputs.values()]
+def _compile(request: RunnerRequest, folder: Path) -> tuple[Compiled, str]:
+    """Compile the stage into `folder`; return the code and its form: a package, or an artifact where that fails."""
+    weights = _weights(request.function)
+    given = [*weights.values(), *request.inputs.values()]
+    with _scratch() as work, compiler_cache(work):  # only the package itself is kept
         graph = _trace(request, list(weights), given)
+        try:
+            make_package(copy.deepcopy(graph), given, folder / PACKAGE)
+            return load_package(folder / PACKAGE, request.device), "AOT package"
+        except Exception as e:
+            if is_interrupt(e) or is_out_of_memory(e):
+                raise
+            why = first_line(e) if isinstance(e, EngineSkipped) else f"{type(e).__name__}: {first_line(e)}"
+    (folder / PACKAGE).unlink(missing_ok=True)
+    request.report.fact("AOT package", f"not made, an artifact that opens in seconds more is kept: {why}")
+    with compiler_cache(folder):
+        compiler = importlib.import_module("torch._inductor")
+        if not hasattr(compiler, "standalone_compile"):
+            raise EngineSkipped(f"torch {torch.__version__} keeps no compiled code; use torch 2.8 or later")
         artifact = compiler.standalone_compile(graph, given, dynamic_shapes="from_example_inputs")
-        artifact.save(path=str(file), format="binary")
-    outputs, held = [t.name for t in request.spec.outputs], list(weights.values())
+        artifact.save(path=str(folder / ARTIFACT), format="binary")
+        compiled = _listed(artifact)
+        # Kernels are made and tuned in the first call, for this folder.
+        with torch.inference_mode():
+            compiled(given)
+    return compiled, "artifact"
+
+
+def _load_artifact(file: Path) -> Compiled:
+    compiler = importlib.import_module("torch._inductor")
+    return _listed(compiler.CompiledArtifact.load(path=str(file), format="binary"))
+
+
+def _listed(artifact: Callable) -> Compiled:
+    return lambda tensors: artifact(*tensors)
+
+
+def _runner(request: RunnerRequest, function: StageFunction) -> GraphRunner | CompiledRunner:
+    if request.device.type == "cuda":
+        return GraphRunner(request, function)
+    return CompiledRunner(request, function)
+
+
+def _stage(request: RunnerRequest, compiled: Compiled) -> StageFunction:
+    """Bind compiled code to the weights of the request: inputs and outputs by name."""
+    outputs = [t.name for t in request.spec.outputs]
+    held = list(_weights(request.function).values())
 
     def stage(**inputs: Tensor) -> Mapping[str, Tensor]:
-        got = artifact(*held, *(inputs[name] for name in request.inputs))
+        got = compiled([*held, *(inputs[name] for name in request.inputs)])
         return dict(zip(outputs, got, strict=True))
 
     return stage
@@ -174,6 +236,8 @@ def _weights(function: StageFunction) -> dict[str, Tensor]:
 
 def _trace(request: RunnerRequest, names: list[str], given: list[Tensor]) -> torch.fx.GraphModule:
     """Write the stage down as one graph of torch's basic operations, weights first, then inputs, all as arguments."""
+    # Here, for it imports the compiler's front, which a cached package does without.
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         weights = dict(zip(names, tensors[: len(names)], strict=True))

@@ -10,10 +10,13 @@ import importlib.util
 import torch
 from torch import Tensor, nn
 
-from .rows import Grid, Norm, Sums
+from .rows import ConvSteps, ConvWeight, Grid, LinearWeight, Norm, Sums
 
 _BLOCK = 64
 _LEAST_CAPABILITY = (8, 0)
+CONV_CAPABILITY = (9, 0)
+CONV_PIXELS = 128
+"""Pixels in a tile of the convolution kernel, and rows in a tile of the statistics it takes."""
 
 
 def why_not(device: torch.device) -> str | None:
@@ -27,21 +30,73 @@ def why_not(device: torch.device) -> str | None:
     return None
 
 
+def conv_fits(weight: ConvWeight, grid: Grid) -> bool:
+    """Whether the convolution kernel takes it: sides powers of two, at least a tile, channels in blocks of 64."""
+    powers = all(side & (side - 1) == 0 for side in (grid.height, grid.width))
+    return powers and grid.held >= CONV_PIXELS and weight.inputs % 64 == 0 and weight.outputs % 64 == 0
+
+
 def _pow2(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-class TritonOps:
-    """One object serves any number of networks; it keeps nothing but the kernels."""
+class TritonOps(ConvSteps):
+    """One object serves any number of networks; it keeps nothing but the kernels.
+
+    Convolutions are cuDNN's, those of quantised weights our own on Hopper and newer.
+    """
 
     name = "triton"
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         import triton
 
         from . import kernels
 
         self._k, self._cdiv = kernels, triton.cdiv
+        self._own_convolutions = (
+            device is not None
+            and device.type == "cuda"
+            and torch.cuda.get_device_capability(device) >= CONV_CAPABILITY
+        )
+
+    def _own(self, weight: ConvWeight, grid: Grid):
+        """The convolution kernel's module where it takes this one, else None."""
+        if weight.scale is None or not self._own_convolutions:
+            return None
+        from . import conv_kernel
+
+        return conv_kernel if conv_fits(weight, grid) else None
+
+    def conv_sums(self, x: Tensor, weight: ConvWeight, grid: Grid) -> tuple[Tensor, Sums]:
+        own = self._own(weight, grid)
+        return own.convolve(x, weight, grid) if own else super().conv_sums(x, weight, grid)
+
+    def conv_add(
+        self, x: Tensor, weight: ConvWeight, bias: Tensor, skip: Tensor, grid: Grid
+    ) -> tuple[Tensor, Sums]:
+        own = self._own(weight, grid)
+        if own is None:
+            return super().conv_add(x, weight, bias, skip, grid)
+        return own.convolve(x, weight, grid, bias, skip)
+
+    def conv_double(self, x: Tensor, weight: ConvWeight, bias: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
+        own = self._own(weight, grid)
+        return own.convolve(x, weight, grid, bias) if own else super().conv_double(x, weight, bias, grid)
+
+    def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
+        if weight.scales is None:
+            return torch.nn.functional.linear(x, weight.weight, weight.bias)
+        rows, (a, b) = x.flatten(0, -2), weight.scales
+        made = torch._scaled_mm(
+            rows, weight.weight.t(), scale_a=a, scale_b=b, bias=weight.bias, out_dtype=weight.made, use_fast_accum=True
+        )  # fmt: skip
+        return made.unflatten(0, x.shape[:-1])
+
+    def quantise(self, x: Tensor, step: float) -> Tensor:
+        out = torch.empty_like(x, dtype=torch.float8_e4m3fn)
+        self._k.quantise[(self._cdiv(x.numel(), 4096),)](x, out, x.numel(), 1 / step, BLOCK=4096, num_warps=8)
+        return out
 
     def _launch(self, grid: Grid, channels: int, warps: int = 4) -> tuple[tuple[int, int], dict]:
         block = min(_BLOCK, _pow2(channels))
@@ -70,12 +125,27 @@ class TritonOps:
         )  # fmt: skip
         return scale, shift
 
-    def apply(self, x: Tensor, scale: Tensor, shift: Tensor, grid: Grid, silu: bool) -> Tensor:
-        out, channels = torch.empty_like(x), x.shape[1]
+    def apply(
+        self, x: Tensor, scale: Tensor, shift: Tensor, grid: Grid, silu: bool, step: float | None = None
+    ) -> Tensor:
+        out, channels = (
+            torch.empty_like(x, dtype=x.dtype if step is None else torch.float8_e4m3fn),
+            x.shape[1],
+        )
         tile, block = min(64, grid.tile), min(128, _pow2(channels))
         tiles = grid.held // tile
         self._k.apply[(grid.batch * tiles, self._cdiv(channels, block))](
-            x, scale, shift, out, tiles, channels, SILU=silu, TILE=tile, BLOCK=block, num_warps=4
+            x,
+            scale,
+            shift,
+            out,
+            tiles,
+            channels,
+            1 / (step or 1),
+            SILU=silu,
+            TILE=tile,
+            BLOCK=block,
+            num_warps=4,
         )
         return out
 
@@ -139,11 +209,14 @@ class TritonOps:
         self._k.geglu[blocks](x, out, rows, half, ROWS=16, BLOCK=block, num_warps=4)
         return out
 
-    def add_norm(self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    def add_norm(
+        self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm, step: float | None = None
+    ) -> tuple[Tensor, Tensor]:
         width = x.shape[-1]
-        out, normed = x if h is None else torch.empty_like(x), torch.empty_like(x)
+        out = x if h is None else torch.empty_like(x)
+        normed = torch.empty_like(x, dtype=x.dtype if step is None else torch.float8_e4m3fn)
         self._k.add_norm[(x.numel() // width,)](
-            x, x if h is None else h, norm.weight, norm.bias, out, normed, width, norm.eps,
+            x, x if h is None else h, norm.weight, norm.bias, out, normed, width, norm.eps, 1 / (step or 1),
             ADD=h is not None, BLOCK=_pow2(width), num_warps=4 if width > 512 else 2,
         )  # fmt: skip
         return out, normed

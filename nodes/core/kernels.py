@@ -3,9 +3,8 @@
 Needs the `triton` package: import this module only behind `kernel_ops.why_not`. Arithmetic is float32, what is
 stored is the network's dtype. A program works on TILE rows, all of one picture, and BLOCK channels.
 
-The convolutions themselves stay cuDNN's: on an H200 (fp16, batch 16) it runs the decoder's at 600 to 726 TFLOP/s;
-a Triton convolution with bias, skip and statistics in its epilogue reached 283 to 522 and lost more than it saved.
-So did Winograd's F(2x2, 3x3) for the 512-channel blocks: the decoder at 858 instead of 910 fps.
+The convolutions are in `conv_kernel`, or cuDNN's. Winograd's F(2x2, 3x3) for the 512-channel blocks lost: the decoder
+ran at 858 instead of 910 fps on an H200.
 """
 
 from __future__ import annotations
@@ -86,9 +85,17 @@ def scale_shift(
     tl.store(shift + b * n_channels + cols, z, mask=in_range)
 
 
+@triton.jit
+def _stored(v, out):
+    # e4m3 has no infinity: what is too large becomes the largest number, NaN stays NaN.
+    if out.dtype.element_ty == tl.float8e4nv:
+        v = tl.where(v > 448.0, 448.0, tl.where(v < -448.0, -448.0, v))
+    return v.to(out.dtype.element_ty)
+
+
 @triton.jit(do_not_specialize=["tiles"])
 def apply(
-    x, scale, shift, out, tiles, n_channels, SILU: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr
+    x, scale, shift, out, tiles, n_channels, factor, SILU: tl.constexpr, TILE: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     tile = tl.program_id(0)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -101,7 +108,15 @@ def apply(
     v = tl.load(x + at, mask=in_range[None, :], other=0.0).to(tl.float32) * s[None, :] + z[None, :]
     if SILU:
         v = v * tl.sigmoid(v)
-    tl.store(out + at, v.to(out.dtype.element_ty), mask=in_range[None, :])
+    tl.store(out + at, _stored(v * factor, out), mask=in_range[None, :])
+
+
+@triton.jit(do_not_specialize=["count"])
+def quantise(x, out, count, factor, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    v = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * factor
+    tl.store(out + at, _stored(v, out), mask=inside)
 
 
 @triton.jit
@@ -222,7 +237,7 @@ def geglu(x, out, n_rows, n_half, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def add_norm(x, h, gamma, beta, out, normed, width, eps, ADD: tl.constexpr, BLOCK: tl.constexpr):
+def add_norm(x, h, gamma, beta, out, normed, width, eps, factor, ADD: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     inside = cols < width
@@ -238,4 +253,4 @@ def add_norm(x, h, gamma, beta, out, normed, width, eps, ADD: tl.constexpr, BLOC
     rstd = 1.0 / tl.sqrt(tl.sum(d * d, axis=0) / width + eps)
     g = tl.load(gamma + cols, mask=inside, other=0.0)
     z = tl.load(beta + cols, mask=inside, other=0.0)
-    tl.store(normed + row * width + cols, (d * rstd * g + z).to(normed.dtype.element_ty), mask=inside)
+    tl.store(normed + row * width + cols, _stored((d * rstd * g + z) * factor, normed), mask=inside)

@@ -10,13 +10,15 @@ Group statistics travel as `Sums`: mean and squared distance per tile and channe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 _MOST_TILE = 128
+E4M3_MAX = 448.0
+"""Largest number of the 8-bit format with four bits of exponent and three of mantissa."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,80 @@ class Norm:
         return cls(module.weight.float(), module.bias.float(), module.num_groups, module.eps)
 
 
+@dataclass(frozen=True, eq=False)
+class ConvWeight:
+    """Weights of a convolution of rows, without bias.
+
+    rows: (outputs, side * side * inputs), the taps of an output line by line, channels innermost; of a `doubling` one
+    (4 * outputs, 4 * inputs), the four phases after each other. made: dtype of the result. Quantised ones are e4m3
+    and so is their input: `step` is what 1 stored there is worth, `scale` float32 (len(rows),) the same for the sums.
+    """
+
+    rows: Tensor
+    side: int
+    doubling: bool
+    made: torch.dtype
+    step: float | None = None
+    scale: Tensor | None = None
+
+    @classmethod
+    def of(cls, weight: Tensor) -> ConvWeight:
+        """Of a 3x3 kernel (outputs, inputs, 3, 3)."""
+        return cls(weight.permute(0, 2, 3, 1).flatten(1).contiguous(), weight.shape[2], False, weight.dtype)
+
+    @classmethod
+    def doubling_of(cls, weight: Tensor) -> ConvWeight:
+        """Of "repeat pixels, then this 3x3 kernel"."""
+        phases = torch.cat(phase_kernels(weight.float())).to(weight.dtype)
+        return cls(phases.permute(0, 2, 3, 1).flatten(1).contiguous(), 2, True, weight.dtype)
+
+    @property
+    def inputs(self) -> int:
+        return self.rows.shape[1] // self.side**2
+
+    @property
+    def outputs(self) -> int:
+        return len(self.rows) // (4 if self.doubling else 1)
+
+    @property
+    def taps(self) -> Tensor:
+        """(len(rows), inputs, side, side) with channels_last strides, a view."""
+        return self.rows.view(-1, self.side, self.side, self.inputs).permute(0, 3, 1, 2)
+
+    def quantised(self, step: float) -> ConvWeight:
+        """In e4m3: every line by its largest weight, the input by `step`."""
+        weights = self.rows.float()
+        steps = weights.abs().amax(1).clamp(min=1e-12) / E4M3_MAX
+        rows = (weights / steps[:, None]).to(torch.float8_e4m3fn)
+        return replace(self, rows=rows, step=step, scale=steps * step)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearWeight:
+    """Weights (outputs, inputs) of a product of rows, bias (outputs,) or None.
+
+    Quantised ones are e4m3 and so is their input: `scales` are what 1 stored there and what 1 stored in the weights is
+    worth, float32 scalars on the device, `step` the first of them.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    made: torch.dtype
+    step: float | None = None
+    scales: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None = None) -> LinearWeight:
+        return cls(weight, bias, weight.dtype)
+
+    def quantised(self, step: float) -> LinearWeight:
+        """In e4m3, the weights by the largest of them: one scale is what the card's matrix product takes."""
+        weights = self.weight.float()
+        own = weights.abs().max().clamp(min=1e-12) / E4M3_MAX
+        stored = (weights / own).to(torch.float8_e4m3fn)
+        return replace(self, weight=stored, step=step, scales=(torch.full_like(own, step), own))
+
+
 def phase_kernels(kernel: Tensor) -> list[Tensor]:
     """Split "repeat pixels, then 3x3" into four 2x2 kernels, one for each position in the doubled grid.
 
@@ -102,10 +178,51 @@ def phase_kernels(kernel: Tensor) -> list[Tensor]:
     return phases
 
 
-class TorchOps:
+class ConvSteps:
+    """Convolutions with what follows them, made of the steps of the class that inherits."""
+
+    def conv_sums(self, x: Tensor, weight: ConvWeight, grid: Grid) -> tuple[Tensor, Sums]:
+        """Convolved rows and their statistics."""
+        h = self._convolved(x, weight, grid)
+        return h, self.sums(h, grid)
+
+    def conv_add(
+        self, x: Tensor, weight: ConvWeight, bias: Tensor, skip: Tensor, grid: Grid
+    ) -> tuple[Tensor, Sums]:
+        """Convolved rows + bias (outputs,) + skip, and their statistics."""
+        return self.add(self._convolved(x, weight, grid), bias, skip, grid)
+
+    def conv_double(self, x: Tensor, weight: ConvWeight, bias: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
+        """Rows of the doubled grid, bias added, and their statistics."""
+        phases = self._taken(x, weight, grid).permute(0, 2, 3, 1).contiguous()
+        return self.shuffle(phases.unflatten(3, (4, weight.outputs)), bias, grid.doubled())
+
+    def _convolved(self, x: Tensor, weight: ConvWeight, grid: Grid) -> Tensor:
+        return grid.pack(self._taken(x, weight, grid))
+
+    @staticmethod
+    def _taken(x: Tensor, weight: ConvWeight, grid: Grid) -> Tensor:
+        if weight.scale is None:
+            return F.conv2d(grid.unpack(x), weight.taps, padding=1)
+        made = F.conv2d(grid.unpack(x.float()), weight.taps.float(), padding=1)
+        return (made * weight.scale[:, None, None]).to(weight.made)
+
+
+class TorchOps(ConvSteps):
     """The operations of the fast path in plain torch: slow, for the CPU and as the measure of the kernels."""
 
     name = "torch"
+
+    def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
+        """Rows (..., inputs) -> (..., outputs)."""
+        if weight.scales is None:
+            return F.linear(x, weight.weight, weight.bias)
+        made = F.linear(x.float(), weight.weight.float()) * weight.scales[0] * weight.scales[1]
+        return (made if weight.bias is None else made + weight.bias.float()).to(weight.made)
+
+    def quantise(self, x: Tensor, step: float) -> Tensor:
+        """x / step as e4m3, at most 448."""
+        return (x.float() / step).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
 
     def sums(self, x: Tensor, grid: Grid) -> Sums:
         """Statistics of rows (rows, C)."""
@@ -125,10 +242,13 @@ class TorchOps:
         shift = beta + (bias - centre) * scale
         return scale.view(batch, channels), shift.view(batch, channels)
 
-    def apply(self, x: Tensor, scale: Tensor, shift: Tensor, grid: Grid, silu: bool) -> Tensor:
-        """Rows * scale + shift of their picture, then SiLU if asked."""
+    def apply(
+        self, x: Tensor, scale: Tensor, shift: Tensor, grid: Grid, silu: bool, step: float | None = None
+    ) -> Tensor:
+        """Rows * scale + shift of their picture, then SiLU if asked; with `step` quantised."""
         v = x.float().view(grid.batch, grid.held, -1) * scale[:, None] + shift[:, None]
-        return (F.silu(v) if silu else v).to(x.dtype).view(grid.rows, -1)
+        v = (F.silu(v) if silu else v).view(grid.rows, -1)
+        return v.to(x.dtype) if step is None else self.quantise(v, step)
 
     def add(self, h: Tensor, bias: Tensor, skip: Tensor, grid: Grid) -> tuple[Tensor, Sums]:
         """h + bias + skip and its statistics."""
@@ -173,10 +293,12 @@ class TorchOps:
         value, gate = x.float().chunk(2, -1)
         return (value * F.gelu(gate)).to(x.dtype)
 
-    def add_norm(self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-        """x + h (x itself without h), and its layer normalisation."""
+    def add_norm(
+        self, x: Tensor, h: Tensor | None, norm: nn.LayerNorm, step: float | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """x + h (x itself without h), and its layer normalisation, with `step` quantised."""
         v = x if h is None else (x.float() + h.float()).to(x.dtype)
         normed = F.layer_norm(
             v.float(), norm.normalized_shape, norm.weight.float(), norm.bias.float(), norm.eps
         )
-        return v, normed.to(x.dtype)
+        return v, normed.to(x.dtype) if step is None else self.quantise(normed, step)

@@ -1,15 +1,17 @@
 """MuseTalk's stages measured: per backend, precision and batch, beside the loop as upstream runs it.
 
-Baseline: batch 20, eager, weights as constructed (contiguous), positions, UNet, VAE, pictures as uint8 on the host, one
-stream, no composite; measured before and after everything else, and ratios are to the faster of the two (on an H200 the
-first came out 5 to 10 % slower). Everything with random weights (full size) or the embedded model; speed depends on neither.
+Ratios are to the row "baseline" of the same run, upstream's loop in its real shape, and to the fastest of the eager
+baselines (`bench_baseline`). Clocks drift within a run and the first measurement of a process comes out slow, so the
+baselines are measured before, in the middle of and after everything else, and their medians count. Everything with random
+weights (full size) or the embedded model; speed depends on neither.
 """
 
 from __future__ import annotations
 
 import gc
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -21,19 +23,23 @@ from ..core.bench import Row, advise, copy_gbps, likeness, machine_facts, matmul
 from ..core.blend import composite, crop_geometry, lower_face_mask
 from ..core.color import Nv12Encoder, matrix_for_height, nv12_planes
 from ..core.device_composite import Plates, composite_nv12, make_plates
-from .config import OFFICIAL
-from .fast import FastNets, PlainNets, fast_nets
-from .model import MuseTalkNets, load_embedded, memory_format, to_rgb_uint8
+from ..core.engine_spec import first_line
+from .bench_baseline import BASELINE, BASELINE_BATCH, BLENDED, baseline_loops, in_plain_layout
+from .bench_engines import EngineBench, made_nets
+from .fast import FastNets, PlainNets, fast_nets, why_no_fp8
+from .model import MuseTalkNets, to_rgb_uint8
 
 SIZES = ("embedded", "full")
 BACKENDS = ("eager", "cuda graph", "fused", "fused graph")
 """Torch modules as they are and captured; the fused kernels, called one by one and captured."""
 ENGINES = ("inductor", "tensorrt")
 """Measured only when asked for by name: they are built first, which takes minutes."""
-BASELINE_BATCH = 20
 NETWORK, WHOLE, COMPOSITE = "UNet + VAE", "whole path", "composite + NV12"
 _N_PLATES = 4
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+_SETTING = {"fused graph": "cuda graph"}
+"""What a user chooses to get a row's backend; "fused" and the plain graph are measured to compare, not to choose."""
+FUSED = ("fused", "fused graph")
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "fp8": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -71,11 +77,13 @@ def run_bench(options: BenchOptions, tell: Callable[[Row], object] = lambda row:
     """Measure and return everything as JSON-ready facts; `tell` gets every row as it comes.
 
     Returns:
-        machine, options, peaks (TFLOP/s by precision, GB/s), rows, parity (by precision: cosine and PSNR against
-        fp32 of the same weights), advice or None.
+        machine, options, peaks (TFLOP/s by precision, GB/s; fp8 rows are held against fp16's), rows, parity (by
+        precision: cosine and PSNR against fp32 of the same weights), fp8 (which layers), advice or None.
     """
     with torch.inference_mode(), _exact_products():
-        return _Bench(options, tell).run()
+        bench = _Bench(options, tell)
+        with bench.engines:
+            return bench.run()
 
 
 @contextmanager
@@ -96,9 +104,14 @@ class _Bench:
     rows: list[Row] = field(default_factory=list)
     peaks: dict[str, float] = field(default_factory=dict)
     parity: dict[str, dict[str, float]] = field(default_factory=dict)
-    baseline: dict[str, float] = field(default_factory=dict)
+    visits: dict[tuple[str, str], list[Row]] = field(default_factory=dict)
     flop: dict[str, float] = field(default_factory=dict)
     fast: FastNets | PlainNets | None = None
+    absent: set[tuple[str, str]] = field(default_factory=set)
+    fp8: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.engines = EngineBench(self.options.device, self.options.size)
 
     def run(self) -> dict[str, object]:
         o = self.options
@@ -109,9 +122,11 @@ class _Bench:
         torch.manual_seed(o.seed)
         for precision in o.precisions:
             self._precision(precision)
-        self.rows = [self._with_ratio(row) for row in self.rows]
-        network = [r for r in self.rows if r.stage == NETWORK]
-        whole = [r for r in self.rows if r.stage == WHOLE]
+        self.rows = [self._with_ratios(row) for row in self._settled()]
+        # Of random weights every layer is quantised, to be timed: nothing to recommend.
+        useful = [r for r in self.rows if r.precision != "fp8" or o.size == "embedded"]
+        network = settable([r for r in useful if r.stage == NETWORK])
+        whole = settable([r for r in useful if r.stage == WHOLE])
         advice = advise(whole, network) if any(r.fps for r in whole) else None
         return {
             "machine": machine_facts(o.device),
@@ -120,6 +135,7 @@ class _Bench:
             "peaks": {k: round(v, 2) for k, v in self.peaks.items()},
             "gflop": {k: round(v, 2) for k, v in self.flop.items()},
             "parity": self.parity,
+            "fp8": self.fp8,
             "rows": [row.as_dict() for row in self.rows],
             "advice": None if advice is None else vars(advice),
         }
@@ -135,112 +151,130 @@ class _Bench:
         exact = nets(*(t[:sample] for t in given)).cpu()
         nets.to(dtype)
         given = tuple(t.to(dtype) for t in given)
-        self._baseline(nets, given, precision)
-        if o.device.type == "cpu":  # from here on the weights lie as the pipeline has them there
-            for name, parameter in nets.named_parameters():
-                if parameter.ndim == 4:
-                    parameter.data = parameter.data.contiguous(memory_format=memory_format(name, parameter))
         plates = _plates(nets, o)
-        for backend in o.backends:
-            if backend in ENGINES:
-                self._engine(nets, given, precision, backend, plates)
+        if precision == "fp8" and (why := why_no_fp8(o.device)):
+            self._note(replace(self._row(NETWORK, FUSED[1], precision, max(o.batches)), skipped=why))
+            return
+        units = [(backend, batch) for backend in o.backends for batch in o.batches]
+        for i, (backend, batch) in enumerate(units):
+            if i in (0, len(units) // 2):
+                self._visit_baselines(nets, given, precision)
+            if backend in ENGINES and precision != "fp8":
+                self._engine(
+                    nets,
+                    tuple(t[:batch] for t in given),
+                    self._row(NETWORK, backend, precision, batch),
+                    plates,
+                )
             else:
-                self._backend(nets, given, precision, backend, plates, exact)
+                self._backend(nets, given, precision, (backend, batch), plates, exact)
         if o.device.type != "cpu":
             self._host_composite(nets, precision)
-        self._baseline(nets, given, precision, again=True)
-        del nets, given, plates
+        self._visit_baselines(nets, given, precision)
         self.fast = None
+        self._openings(nets, precision)
+        del nets, given, plates
         gc.collect()
         if o.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _nets(self) -> MuseTalkNets:
-        if self.options.size == "embedded":
-            return load_embedded().to(self.options.device)
-        with torch.device(self.options.device):
-            nets = MuseTalkNets(OFFICIAL)
-        return nets.to(self.options.device).eval().requires_grad_(False)
+        return made_nets(self.options.size, self.options.device)
 
-    def _baseline(self, nets, given: tuple[Tensor, Tensor], precision: str, again: bool = False) -> None:
-        for parameter in nets.parameters():
-            parameter.data = parameter.data.contiguous()
+    def _visit_baselines(self, nets: MuseTalkNets, given: tuple[Tensor, Tensor], precision: str) -> None:
         latents, tokens = (t[:BASELINE_BATCH] for t in given)
-
-        def loop() -> Tensor:
-            return to_rgb_uint8(nets(latents, tokens)).cpu()
-
-        def on_host() -> Tensor:
-            pictures = (nets(latents, tokens) / 2 + 0.5).clamp(0, 1).cpu().permute(0, 2, 3, 1)
-            return pictures.float().mul_(255).round_().to(torch.uint8)
-
-        name = "baseline, again" if again else "baseline"
-        row = self._row(name, "upstream loop", precision, BASELINE_BATCH)
-        fps = self._measure(row, loop, NETWORK).fps
-        self.baseline[precision] = max(fps, self.baseline.get(precision, 0.0))
-        if again:
-            return
         frame, box, crop, mask = _scene(self.options.frame)
 
-        def blended() -> None:
-            for face in loop().numpy():
-                composite(frame.copy(), face, box, crop, mask)
+        def blend(face: np.ndarray) -> None:
+            composite(frame.copy(), face, box, crop, mask)
 
-        self._measure(replace(row, stage="baseline, uint8 on the host"), on_host, NETWORK)
-        self._measure(replace(row, stage="baseline + CPU blend"), blended, None)
+        with in_plain_layout(nets):
+            for name, call in baseline_loops(nets, latents, tokens, blend).items():
+                seen = self.visits.setdefault((precision, name), [])
+                if name == BLENDED and seen:
+                    continue  # for information only
+                row = self._timed(self._row(name, "eager", precision, len(latents)), call, NETWORK)
+                seen.append(row)
+                self.tell(row)
 
-    def _backend(self, nets, given, precision: str, backend: str, plates: Plates, exact: Tensor) -> None:
+    def _settled(self) -> list[Row]:
+        """The baselines' medians, in front of everything else."""
+        rows = []
+        for visits in self.visits.values():
+            measured = [row for row in visits if row.fps]
+            if not measured:
+                rows.append(visits[0])
+                continue
+            speeds = tuple(row.fps for row in measured)
+            fps = statistics.median(speeds)
+            share = None if measured[0].share is None else fps * measured[0].share / measured[0].fps
+            rows.append(replace(measured[0], fps=fps, share=share, visits=speeds))
+        return rows + self.rows
+
+    def _openings(self, nets: MuseTalkNets, precision: str) -> None:
+        """How long it takes to open what was built or is recorded, and what it holds of the card."""
         o = self.options
-        fused, graph = backend.startswith("fused"), backend.endswith("graph")
-        fast = self._fused(nets) if fused else None
+        for backend in o.backends:
+            name = _SETTING.get(backend, backend)
+            if (
+                precision == "fp8"
+                or backend == "fused"
+                or (backend == "cuda graph" and "fused graph" in o.backends)
+            ):
+                continue
+            for row in self.engines.openings(nets, self._row("", name, precision, o.batches[0])):
+                self._note(row)
+
+    def _backend(
+        self, nets, given, precision: str, unit: tuple[str, int], plates: Plates, exact: Tensor
+    ) -> None:
+        backend, batch = unit
+        if (backend, precision) in self.absent:
+            return
+        o = self.options
+        fused, graph = backend in FUSED, backend.endswith("graph")
+        fast = self._fused(nets, precision) if fused else None
         reason = ""
-        if fused and not isinstance(fast, FastNets):
+        if precision == "fp8" and not fused:
+            reason = "fp8 is for the fused kernels"
+        elif fused and not isinstance(fast, FastNets):
             reason = fast.reason
         elif graph and o.device.type != "cuda":
             reason = f"needs a CUDA device, this is {o.device.type}"
         if reason:
+            self.absent.add((backend, precision))
             self._note(replace(self._row(NETWORK, backend, precision, max(o.batches)), skipped=reason))
             return
-        if fused or backend == "eager":
+        if f"{backend} {precision}" not in self.parity and (fused or backend == "eager"):
             got = (fast or nets)(*(t[: len(exact)] for t in given)).cpu()
             cosine, psnr = likeness(got, exact, peak=2.0)
             self.parity[f"{backend} {precision}"] = {
                 "cosine": round(cosine, 7),
                 "psnr_db": min(round(psnr, 2), 999.0),
             }
-        for batch in o.batches:
-            for stage, call in _calls(nets, fast, tuple(t[:batch] for t in given), plates, o.frame).items():
-                row = self._row(stage, backend, precision, batch)
-                self._measure(row, call, stage, graph)
+        for stage, call in _calls(nets, fast, tuple(t[:batch] for t in given), plates, o.frame).items():
+            self._measure(self._row(stage, backend, precision, batch), call, stage, graph)
 
-    def _engine(self, nets: MuseTalkNets, given, precision: str, backend: str, plates: Plates) -> None:
-        for batch in self.options.batches:
-            row = self._row(NETWORK, backend, precision, batch)
-            self._engine_batch(nets, tuple(t[:batch] for t in given), row, plates)
-
-    def _engine_batch(
-        self, nets: MuseTalkNets, given: tuple[Tensor, Tensor], row: Row, plates: Plates
-    ) -> None:
-        from ..core.engine import EngineOptions, open_engine
-        from .engine import musetalk_stage
-
-        device, began = self.options.device, time.perf_counter()
-        spec, stage = musetalk_stage(nets, device)
-        engine = open_engine(spec, stage, EngineOptions(row.backend, row.batch, build=True), device)
-        row = replace(row, prepared_s=time.perf_counter() - began)
-        if engine.backend != row.backend:
-            why = engine.skipped.get(row.backend, f"it fell back to {engine.backend}")
-            self._note(replace(row, skipped=why))
-            engine.close()
-            return
+    def _engine(self, nets: MuseTalkNets, given: tuple[Tensor, Tensor], row: Row, plates: Plates) -> None:
+        device = self.options.device
         latents, tokens = given
         index = torch.arange(row.batch, device=device) % _N_PLATES
+        on_host = _host_frames(self.options.frame)
+        engine, row = self.engines.built(nets, row)
+        if engine is None:
+            self._note(row)
+            return
 
-        def whole() -> Tensor:
-            made = engine(latents=latents, tokens=tokens)
+        def network() -> dict[str, Tensor]:
+            return engine(latents=latents, tokens=tokens)
+
+        def whole() -> object:
+            made = network()
+            if device.type == "cpu":
+                return on_host(made["crops"].numpy())
             return composite_nv12(made["crops"], plates, index, made["finite"])
 
-        self._measure(row, lambda: engine(latents=latents, tokens=tokens), NETWORK)
+        self._measure(row, network, NETWORK)
         self._measure(replace(row, stage=WHOLE), whole, NETWORK)
         engine.close()
 
@@ -251,15 +285,29 @@ class _Bench:
         ms = median_ms(lambda: one(face), torch.device("cpu"), self.options.seconds, self.options.least)
         self._note(replace(self._row(COMPOSITE, "CPU", precision, 1), fps=1000 / ms))
 
-    def _fused(self, nets: MuseTalkNets) -> FastNets | PlainNets:
+    def _fused(self, nets: MuseTalkNets, precision: str) -> FastNets | PlainNets:
         if self.fast is None or self.fast.nets is not nets:
             self.fast = fast_nets(nets)
+            if precision == "fp8" and isinstance(self.fast, FastNets):
+                self._quantise(nets)
         return self.fast
+
+    def _quantise(self, nets: MuseTalkNets) -> None:
+        """Of trained weights what passes; of random ones, which hardly pass, everything, to be timed."""
+        from .fast_fp8 import LEAST_DB, quantise
+
+        trained = self.options.size == "embedded"
+        if not trained:
+            self.fp8["random weights would have"] = quantise(fast_nets(nets)).text
+        self.fp8["measured"] = quantise(self.fast, least_db=LEAST_DB if trained else float("-inf")).text
 
     def _row(self, stage: str, backend: str, precision: str, batch: int) -> Row:
         return Row(stage, backend, precision, batch)
 
     def _measure(self, row: Row, call: Callable, work: str | None, graph: bool = False) -> Row:
+        return self._note(self._timed(row, call, work, graph))
+
+    def _timed(self, row: Row, call: Callable, work: str | None, graph: bool = False) -> Row:
         """Time `call` (row.batch frames); `work` names whose arithmetic it does."""
         device = self.options.device
         cuda, began = device.type == "cuda", time.perf_counter()
@@ -273,24 +321,43 @@ class _Bench:
                 row = replace(row, prepared_s=time.perf_counter() - began)
             fps = 1000 * row.batch / median_ms(timed, device, self.options.seconds, self.options.least)
         except (RuntimeError, MemoryError) as e:
-            return self._note(replace(row, skipped=str(e).splitlines()[0][:100]))
+            return replace(row, skipped=first_line(e)[:100])
         gflop = self.flop.get(NETWORK if work == WHOLE else work or "")
         share = fps * gflop / 1000 / self.peaks[row.precision] if gflop else None
         used = (torch.cuda.max_memory_allocated(device) - before) >> 20 if cuda else None
-        made = replace(row, fps=fps, share=share, memory_mb=used)
-        del timed
-        return self._note(made)
+        return replace(row, fps=fps, share=share, memory_mb=used)
 
-    def _with_ratio(self, row: Row) -> Row:
-        base = self.baseline.get(row.precision)
-        if not base or not row.fps or row.stage not in (NETWORK, WHOLE):
+    def _with_ratios(self, row: Row) -> Row:
+        """Every row of whole frames gets both; a stage alone and the blend for information have none."""
+        if not row.fps or not (row.stage in (NETWORK, WHOLE) or row.stage.startswith(BASELINE)):
             return row
-        return replace(row, ratio=row.fps / base)
+        bases = {
+            name: statistics.median(r.fps for r in visits)
+            for (precision, name), visits in self.visits.items()
+            if precision == row.precision and name != BLENDED and all(r.fps for r in visits)
+        }
+        if BASELINE not in bases:
+            return row
+        return replace(row, ratio=row.fps / bases[BASELINE], ratio_eager=row.fps / max(bases.values()))
 
     def _note(self, row: Row) -> Row:
         self.rows.append(row)
         self.tell(row)
         return row
+
+
+def settable(rows: Sequence[Row]) -> list[Row]:
+    """The rows whose backend a user can choose, by the name of the choice.
+
+    Choosing "cuda graph" records the fused kernels where they run, so the plain graph counts only where they do not.
+    """
+    fused = {row.precision for row in rows if row.backend == "fused graph" and row.fps}
+    kept = [
+        row
+        for row in rows
+        if row.backend != "fused" and not (row.backend == "cuda graph" and row.precision in fused)
+    ]
+    return [replace(row, backend=_SETTING.get(row.backend, row.backend)) for row in kept]
 
 
 def _calls(

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from ..core.engine import StageEngine
 from ..core.engine_cache import EngineCache
-from ..core.engine_spec import StageFunction, StageSpec, TensorSpec, compare
+from ..core.engine_spec import StageFunction, StageSpec, TensorSpec, compare, is_out_of_memory
 from ..core.frames import RunContext
 from .handle import MuseTalkModel
 from .model import MuseTalkNets, to_rgb_uint8
 
 if TYPE_CHECKING:
     from ..core.export import ExportForm
+    from .fast import FastNets
 
 STAGE = "musetalk"
 PARITY_ROWS_SEED = 1
@@ -35,6 +36,8 @@ class MuseTalkStage(nn.Module):
     def __init__(self, nets: MuseTalkNets) -> None:
         super().__init__()
         self.nets = nets
+        self.fast_note: str | None = None
+        """What the report should say of the fast form, once it is made."""
 
     def forward(self, latents: Tensor, tokens: Tensor) -> dict[str, Tensor]:
         decoded = self.nets(latents, tokens)
@@ -58,6 +61,8 @@ class MuseTalkStage(nn.Module):
         fast = fast_nets(self.nets)
         if fast.reason:
             return None, fast.reason
+        if self.nets.wants_fp8:
+            self.fast_note = _quantised(fast)
 
         def stage(latents: Tensor, tokens: Tensor) -> dict[str, Tensor]:
             crops, finite = fast.pixels(latents, tokens)
@@ -70,6 +75,21 @@ class MuseTalkStage(nn.Module):
         from .export import step_form
 
         return step_form(self.nets)
+
+
+def _quantised(fast: FastNets) -> str:
+    """Store what may be stored in fp8; the outcome, or why nothing is."""
+    from .fast import why_no_fp8
+    from .fast_fp8 import quantise
+
+    if reason := why_no_fp8(fast.nets.weights_device):
+        return f"no layer in fp8: {reason}; fp16 runs"
+    try:
+        return quantise(fast).text
+    except (RuntimeError, MemoryError) as e:
+        if not is_out_of_memory(e):
+            raise
+        return "no layer in fp8: no memory for the fp32 copy that it is measured against; fp16 runs"
 
 
 def musetalk_stage(nets: MuseTalkNets, device: torch.device) -> tuple[StageSpec, MuseTalkStage]:
@@ -115,7 +135,7 @@ def measure_parity(ctx: RunContext, model: MuseTalkModel, engine: StageEngine) -
     reference = ctx.load(exact_twin(model))
     stage = MuseTalkStage(reference)
     wanted = []
-    with torch.inference_mode(), _full_fp32():
+    with torch.inference_mode(), full_fp32():
         for row in range(engine.batch):
             rows = {k: v[row : row + 1].float() for k, v in given.items()}
             wanted.append(stage(**rows)["crops"].cpu())
@@ -125,7 +145,7 @@ def measure_parity(ctx: RunContext, model: MuseTalkModel, engine: StageEngine) -
 
 
 @contextmanager
-def _full_fp32() -> Iterator[None]:
+def full_fp32() -> Iterator[None]:
     """Without TF32, which cuDNN takes for float32 convolutions by default: 10 bits of mantissa, as fp16."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.allow_tf32, matmul.allow_tf32

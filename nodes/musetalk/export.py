@@ -167,12 +167,16 @@ def export_model(
         the graphs; `facts["parity"]` of each says whether it was accepted. A refused graph is kept, for looking at.
 
     Raises:
-        ImportError, ValueError, OSError: as `export_onnx` and `check_export`.
+        ImportError, ValueError, OSError: as `export_onnx` and `check_export`; ValueError too for precision fp8.
     """
     batch = batch or BatchRange(1, 32)
     unknown = [name for name in names if name not in GRAPHS]
     if unknown:
         raise ValueError(f"graph {unknown[0]!r} is unknown; there are {', '.join(GRAPHS)}")
+    if model.precision == "fp8":
+        raise ValueError(
+            "a graph is fp32 or fp16; fp8 layers are chosen on the card: export with precision fp16"
+        )
     facts, nets, graphs = {"model": model_facts(model)}, model.build(), []
     for name in names:
         stage = exportable(nets, name)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from ..core.kernel_ops import TritonOps, why_not
+from ..core.kernel_ops import CONV_CAPABILITY, TritonOps, why_not
 from ..core.rows import TorchOps
 from .fast_unet import FastUNet
 from .fast_vae import FastDecoder
@@ -40,7 +40,7 @@ class FastNets:
 
     def __init__(self, nets: MuseTalkNets, ops=None) -> None:
         self.nets = nets
-        self.ops = ops or TritonOps()
+        self.ops = ops or TritonOps(nets.weights_device)
         with torch.no_grad():
             self.unet, self.decoder = FastUNet(nets.unet, self.ops), FastDecoder(nets.vae, self.ops)
 
@@ -104,4 +104,12 @@ def why_plain(nets: MuseTalkNets) -> str | None:
     reason = why_not(nets.weights_device)
     if reason is None and nets.weights_dtype == torch.float32:
         reason = "the fused kernels work in fp16 or bf16; choose precision fp16"
+    return reason
+
+
+def why_no_fp8(device: torch.device) -> str | None:
+    """Say why layers cannot be stored in fp8 on `device`, or None if they can."""
+    reason = why_not(device)
+    if reason is None and torch.cuda.get_device_capability(device) < CONV_CAPABILITY:
+        reason = "this needs compute capability 9.0 (Hopper) or newer"
     return reason

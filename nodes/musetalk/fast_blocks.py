@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.rows import Grid, Norm, Sums, phase_kernels
+from ..core.rows import ConvWeight, Grid, Norm, Sums
 from .layers import ResnetBlock
 
 
@@ -17,9 +17,11 @@ def channels_last(x: Tensor) -> Tensor:
 class FastResnet:
     """A residual block on rows. `time` is the activated time vector, float32 (1, time_dim): a constant here."""
 
+    QUANTISABLE = ("conv1", "conv2")
+
     def __init__(self, block: ResnetBlock, time: Tensor | None = None) -> None:
         self.norm1, self.norm2 = Norm.of(block.norm1), Norm.of(block.norm2)
-        self.weight1, self.weight2 = channels_last(block.conv1.weight), channels_last(block.conv2.weight)
+        self.conv1, self.conv2 = ConvWeight.of(block.conv1.weight), ConvWeight.of(block.conv2.weight)
         self.bias1, self.bias2 = block.conv1.bias.float(), block.conv2.bias.float()
         if time is not None:
             project = block.time_emb_proj
@@ -33,27 +35,24 @@ class FastResnet:
     def __call__(self, ops, x: Tensor, sums: Sums, grid: Grid) -> tuple[Tensor, Sums]:
         """Rows and their statistics -> the block's rows and theirs."""
         scale, shift = ops.scale_shift(sums, self.norm1, self.zero, grid)
-        h = conv_rows(ops.apply(x, scale, shift, grid, True), self.weight1, grid)
-        scale, shift = ops.scale_shift(ops.sums(h, grid), self.norm2, self.bias1, grid)
-        h = conv_rows(ops.apply(h, scale, shift, grid, True), self.weight2, grid)
-        return ops.add(h, self.bias2, x if self.shortcut is None else F.linear(x, self.shortcut), grid)
+        h = ops.apply(x, scale, shift, grid, True, self.conv1.step)
+        h, sums = ops.conv_sums(h, self.conv1, grid)
+        scale, shift = ops.scale_shift(sums, self.norm2, self.bias1, grid)
+        h = ops.apply(h, scale, shift, grid, True, self.conv2.step)
+        skip = x if self.shortcut is None else F.linear(x, self.shortcut)
+        return ops.conv_add(h, self.conv2, self.bias2, skip, grid)
 
 
 class FastUpsample:
-    """Doubled resolution and its 3x3 convolution as one 2x2 convolution with four times the channels."""
+    """Doubled resolution and its 3x3 convolution as four 2x2 convolutions, one for each phase."""
+
+    QUANTISABLE = ("conv",)
 
     def __init__(self, conv: nn.Conv2d) -> None:
-        self.weight = channels_last(torch.cat(phase_kernels(conv.weight.float())).to(conv.weight.dtype))
-        self.bias = conv.bias.float()
+        self.conv, self.bias = ConvWeight.doubling_of(conv.weight), conv.bias.float()
 
     def __call__(self, ops, x: Tensor, grid: Grid) -> tuple[Tensor, Sums, Grid]:
         """Rows -> rows of the doubled grid, their statistics, and that grid."""
-        phases = F.conv2d(grid.unpack(x), self.weight, padding=1).permute(0, 2, 3, 1).contiguous()
-        grid = grid.doubled()
-        x, sums = ops.shuffle(phases.unflatten(3, (4, self.bias.shape[0])), self.bias, grid)
-        return x, sums, grid
-
-
-def conv_rows(x: Tensor, weight: Tensor, grid: Grid) -> Tensor:
-    """3x3 convolution of rows, without bias."""
-    return grid.pack(F.conv2d(grid.unpack(x), weight, padding=1))
+        given = x if self.conv.step is None else ops.quantise(x, self.conv.step)
+        x, sums = ops.conv_double(given, self.conv, self.bias, grid)
+        return x, sums, grid.doubled()

@@ -7,17 +7,21 @@ keys and values of all cross-attentions into one product, and the repetition of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.rows import Grid, Norm, Sums
+from ..core.rows import Grid, LinearWeight, Norm, Sums
 from .fast_blocks import FastResnet, FastUpsample, channels_last
 from .unet import SpatialTransformer, UNet2DCondition
 
 
 class _Transformer:
     """Weights of one spatial transformer; `keys` are its columns of the shared key and value product."""
+
+    QUANTISABLE = ("qkv", "widen")
 
     def __init__(self, module: SpatialTransformer, keys: slice) -> None:
         [block] = module.transformer_blocks
@@ -26,7 +30,8 @@ class _Transformer:
         self.proj_in = module.proj_in.weight.flatten(1), module.proj_in.bias
         self.block, self.keys = block, keys
         own = block.attn1
-        self.qkv = torch.cat([own.to_q.weight, own.to_k.weight, own.to_v.weight])
+        self.qkv = LinearWeight.of(torch.cat([own.to_q.weight, own.to_k.weight, own.to_v.weight]))
+        self.widen = LinearWeight.of(block.ff.net[0].proj.weight, block.ff.net[0].proj.bias)
         self.out_weight = module.proj_out.weight.flatten(1)
         # The feed-forward's bias, sent through the last projection.
         last = block.ff.net[2].bias.float()
@@ -50,6 +55,16 @@ class FastUNet:
         self._out_weight = channels_last(unet.conv_out.weight)
         self._out_norm = Norm.of(unet.conv_norm_out)
         self._out_zero = torch.zeros_like(self._out_norm.beta)
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        """Name and object of every block that has quantisable weights."""
+        groups = [*((f"down {i}", g) for i, g in enumerate(self._down)), ("middle", self._mid)]
+        groups += [(f"up {i}", g) for i, g in enumerate(self._up)]
+        for name, (resnets, attentions, step) in groups:
+            yield from ((f"unet {name} resnet {i}", part) for i, part in enumerate(resnets))
+            yield from ((f"unet {name} attention {i}", part) for i, part in enumerate(attentions))
+            if isinstance(step, FastUpsample):
+                yield f"unet {name} upsample", step
 
     @staticmethod
     def _time(unet: UNet2DCondition) -> Tensor:
@@ -115,17 +130,19 @@ class FastUNet:
         ops, block, batch = self.ops, t.block, grid.batch
         scale, shift = ops.scale_shift(sums, t.norm, t.zero, grid)
         tokens = F.linear(ops.apply(x, scale, shift, grid, False), *t.proj_in)
-        _, normed = ops.add_norm(tokens, None, block.norm1)
+        _, normed = ops.add_norm(tokens, None, block.norm1, t.qkv.step)
         width = tokens.shape[1]
         heads = (block.attn1.n_heads, width // block.attn1.n_heads)
-        qkv = F.linear(normed, t.qkv).view(batch, grid.held, 3, *heads).permute(2, 0, 3, 1, 4)
+        qkv = ops.linear(normed, t.qkv).view(batch, grid.held, 3, *heads).permute(2, 0, 3, 1, 4)
         mixed = self._mix(qkv[0], qkv[1], qkv[2], width)
         tokens, normed = ops.add_norm(tokens, _linear(block.attn1.to_out[0], mixed), block.norm2)
         query = F.linear(normed, block.attn2.to_q.weight).view(batch, grid.held, *heads).transpose(1, 2)
         pair = context[..., t.keys].unflatten(2, (2, *heads)).permute(2, 0, 3, 1, 4)
         mixed = self._mix(query, pair[0], pair[1], width)
-        tokens, normed = ops.add_norm(tokens, _linear(block.attn2.to_out[0], mixed), block.norm3)
-        hidden = ops.geglu(_linear(block.ff.net[0].proj, normed))
+        tokens, normed = ops.add_norm(
+            tokens, _linear(block.attn2.to_out[0], mixed), block.norm3, t.widen.step
+        )
+        hidden = ops.geglu(ops.linear(normed, t.widen))
         tokens.addmm_(hidden, block.ff.net[2].weight.t())
         return ops.add(F.linear(tokens, t.out_weight), t.out_bias, x, grid)
 

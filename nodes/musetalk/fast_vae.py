@@ -6,6 +6,8 @@ on repeated pixels). The last normalisation, convolution and conversion to bytes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -61,6 +63,15 @@ class FastDecoder:
         kernel = decoder.conv_out.weight.float().permute(1, 2, 3, 0).flatten(1)
         kernel = F.pad(kernel, (0, _TAP_COLUMNS - kernel.shape[1])).to(dtype).contiguous()
         self._last = kernel, decoder.conv_out.bias.float()
+
+    def parts(self) -> Iterator[tuple[str, object]]:
+        """Name and object of every block that has quantisable weights."""
+        yield "decoder middle resnet 0", self._mid[0]
+        yield "decoder middle resnet 1", self._mid[2]
+        for level, (resnets, up) in enumerate(self._levels):
+            yield from ((f"decoder up {level} resnet {i}", part) for i, part in enumerate(resnets))
+            if up is not None:
+                yield f"decoder up {level} upsample", up
 
     def __call__(self, latents: Tensor, pixels: bool = False) -> tuple[Tensor, Tensor | None]:
         """Decode (B, latent_channels, h, w).

@@ -24,7 +24,7 @@ EMBEDDED = "embedded"
 EMBEDDED_DIR = Path(__file__).parent / "embedded"
 CHECKPOINTS = (EMBEDDED, *VERSIONS)
 """Those that always have a name; folders of fine-tunes add theirs (`available`)."""
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "fp8")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class MuseTalkModel:
 
     Args:
         checkpoint: "embedded", "musetalk-1.5", "musetalk-1.0", or the folder name of a fine-tune.
-        precision: "fp32" or "fp16", of weights and arithmetic.
+        precision: "fp32" or "fp16", of weights and arithmetic; "fp8": fp16, and e4m3 in the layers that bear it on a
+            card that has it (see `fast_fp8`).
         roots: models folders to look in, first wins; not needed for the embedded one.
         backend: what runs the networks: "auto", or one of core.engine_backends.BACKENDS to start at.
 
@@ -136,10 +137,14 @@ class MuseTalkModel:
         from .model import load_nets
         from .official import load_official
 
-        dtype = torch.float16 if self.precision == "fp16" else torch.float32
-        if self.checkpoint == EMBEDDED:
-            return load_nets(EMBEDDED_DIR, dtype)
-        return load_official(self.files, dtype)
+        dtype = torch.float32 if self.precision == "fp32" else torch.float16
+        nets = (
+            load_nets(EMBEDDED_DIR, dtype)
+            if self.checkpoint == EMBEDDED
+            else load_official(self.files, dtype)
+        )
+        nets.wants_fp8 = self.precision == "fp8"
+        return nets
 
 
 def available(roots: tuple[Path, ...] = ()) -> list[CheckpointState]:

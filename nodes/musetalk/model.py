@@ -39,6 +39,8 @@ class MuseTalkNets(nn.Module):
         self.vae = AutoencoderKL(config.vae)
         positions = positional_encoding(config.n_tokens, config.whisper.d_model)
         self.register_buffer("positions", positions, persistent=False)
+        self.wants_fp8 = False
+        """Whether the fast form may store layers in fp8; the modules themselves never do."""
 
     @property
     def weights_dtype(self) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.engine_spec import is_out_of_memory
 from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
+from ..core.host_copy import Arriving, HostCopies
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.report import FrameList, Report
 from .handle import MuseTalkModel
@@ -18,8 +20,11 @@ from .speech import Speech
 
 if TYPE_CHECKING:
     from ..core.engine import StageEngine
+    from ..core.pool import Resident
 
 MAX_BATCH = 64
+_UNDER_WAY = 2
+"""Batches that a card is given before the host looks at the first."""
 _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
 """Mask modes that ignore the avatar's own mask."""
 
@@ -48,25 +53,60 @@ class CropStream(FrameStream):
         faceless, broken = FrameList(), FrameList()
         try:
             with ctx.use_avatar(self.avatar) as resident:
-                reader, start = resident.reader, 0
-                for tokens in self.speech.windows(ctx, self.batch):
-                    count = tokens.shape[0]
-                    index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
-                    found = reader.found[index]
+                for batch in _one_ahead(self._batches(ctx, resident, network), ctx.device):
                     with ctx.report.timed("neural"):
-                        latents = resident.latents[index.to(resident.latents.device)]
-                        crops, finite = network.predict(latents, tokens, found, start)
-                    faceless.add(start, ~found)
-                    broken.add(start, ~finite & found)
-                    for i in range(0, count, n):
-                        yield crops[i : i + n], Placement(index[i : i + n], (found & finite)[i : i + n])
-                    start += count
+                        crops, finite = network.finish(batch)
+                    found = batch.found
+                    faceless.add(batch.start, ~found)
+                    broken.add(batch.start, ~finite & found)
+                    for i in range(0, len(found), n):
+                        placed = Placement(batch.index[i : i + n], (found & finite)[i : i + n])
+                        yield crops[i : i + n], placed
         finally:
             network.tell()
             why = {"no face in the avatar": faceless, "the network's output is not finite": broken}
             for reason, frames in why.items():
                 if frames:
                     ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
+
+    def _batches(self, ctx: RunContext, resident: Resident, network: _Network) -> Iterator[_Batch]:
+        """Start every batch; whoever asks for the next one need not have looked at the last."""
+        start = 0
+        for tokens in self.speech.windows(ctx, self.batch):
+            count = tokens.shape[0]
+            index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
+            with ctx.report.timed("neural"):
+                latents = resident.latents[index.to(resident.latents.device)]
+                crops, finite = network.start(latents, tokens)
+            yield _Batch(start, index, resident.reader.found[index], latents, tokens, crops, finite)
+            start += count
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Frames from `start` on that the network is working at; `finite`, bool (n,), is on its way to the CPU."""
+
+    start: int
+    index: torch.Tensor
+    found: torch.Tensor
+    latents: torch.Tensor
+    tokens: torch.Tensor
+    crops: torch.Tensor
+    finite: Arriving
+
+
+def _one_ahead(batches: Iterator[_Batch], device: torch.device) -> Iterator[_Batch]:
+    """On a card: give a batch when the next one has been started, so that the card never waits for the host."""
+    if device.type != "cuda":
+        yield from batches
+        return
+    waiting: _Batch | None = None
+    for batch in batches:
+        if waiting is not None:
+            yield waiting
+        waiting = batch
+    if waiting is not None:
+        yield waiting
 
 
 class _Network:
@@ -79,22 +119,33 @@ class _Network:
         self._ctx, self._model, self._batch = ctx, model, batch
         self._stage = musetalk_stage
         self._engine = ctx.engine(model, musetalk_stage, batch)
+        if model.precision == "fp8" and self._engine.backend != "cuda graph":
+            ctx.warn(
+                f"fp8 is for the cuda graph backend on Hopper cards and newer; {self._engine.backend} runs in fp16"
+            )
         self._exact: MuseTalkModel | None = exact_twin(model)
         self._again = FrameList()
+        self._flags = HostCopies(_UNDER_WAY)
 
-    def predict(
-        self, latents: torch.Tensor, tokens: torch.Tensor, wanted: torch.Tensor, start: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Crops (n, crop, crop, 3) uint8 and finite (n,) bool on the CPU; `wanted` rows are tried twice, `start` names them."""
-        crops, finite = self._run(latents, tokens)
-        lost = ~finite & wanted
+    def start(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, Arriving]:
+        """Begin a batch: crops (n, crop, crop, 3) uint8 on the engine's device, and whether each is finite."""
+        if self._engine.closed:  # its memory was wanted for something else meanwhile
+            self._engine = self._ctx.engine(self._model, self._stage, self._batch)
+        crops, finite = _call(self._engine, latents, tokens)
+        return crops, self._flags.send(finite)
+
+    def finish(self, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Crops and finite (n,) bool on the CPU; frames with a face that are not finite are tried again in fp32."""
+        crops, finite = batch.crops, torch.from_numpy(batch.finite.take()).clone()
+        batch.finite.release()
+        lost = ~finite & batch.found
         if not lost.any() or (self._engine.backend == "eager" and self._model.precision == "fp32"):
             return crops, finite
-        exact = self._run_exact(latents, tokens)
+        exact = self._run_exact(batch.latents, batch.tokens)
         if exact is None:
             return crops, finite
         saved = lost & exact[1]
-        self._again.add(start, saved)
+        self._again.add(batch.start, saved)
         at = saved.nonzero()[:, 0].to(crops.device)
         crops[at] = exact[0][at]
         return crops, finite | saved
@@ -105,11 +156,6 @@ class _Network:
             how = f"{self._model.precision} on {self._engine.backend}"
             self._ctx.warn(f"frames {self._again}: not finite in {how}, computed again in fp32")
 
-    def _run(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._engine.closed:  # its memory was wanted for something else meanwhile
-            self._engine = self._ctx.engine(self._model, self._stage, self._batch)
-        return _call(self._engine, latents, tokens)
-
     def _run_exact(self, latents, tokens) -> tuple[torch.Tensor, torch.Tensor] | None:
         if self._exact is None:
             return None
@@ -117,7 +163,8 @@ class _Network:
         quiet = Report()
         try:
             engine = self._ctx.engine(self._exact, self._stage, self._batch, report=quiet)
-            return _call(engine, latents, tokens)
+            crops, finite = _call(engine, latents, tokens)
+            return crops, finite.cpu()
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
                 raise
@@ -134,7 +181,7 @@ def _call(
     inputs = {"latents": latents, "tokens": tokens}
     dtypes = {t.name: t.dtype for t in engine.spec.inputs}
     out = engine(**{name: value.to(engine.device, dtypes[name]) for name, value in inputs.items()})
-    return out["crops"], out["finite"].cpu()
+    return out["crops"], out["finite"]
 
 
 class CompositeStream(FrameStream):

@@ -17,7 +17,7 @@ from ..core.audio import AudioClip, pieces, resampled_length
 from ..core.frames import RunContext
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
-from .whisper import log_mel
+from .whisper import log_mel, upload
 
 SAMPLE_RATE = 16000
 SAMPLES_PER_ROW = 320
@@ -44,13 +44,13 @@ class Speech:
     def windows(self, ctx: RunContext, n: int) -> Iterator[torch.Tensor]:
         """Yield the tokens of the next `n` frames (the last time fewer): (k, window_rows * states, width)."""
         window = self.model.config.window_rows
-        steps = torch.arange(window, device=ctx.device)
+        steps = torch.arange(window)
         rows = _RowBuffer(self._piece_rows(ctx), self.n_rows)
         for first in range(0, self.n_frames, n):
             frames = range(first, min(first + n, self.n_frames))
-            starts = torch.tensor([speech_row_start(i, self.fps) for i in frames], device=ctx.device)
-            yield rows.gather(starts[:, None] + steps).flatten(1, 2)
-            rows.drop_before(int(starts[0]))
+            starts = [speech_row_start(i, self.fps) for i in frames]
+            yield rows.gather(torch.tensor(starts)[:, None] + steps).flatten(1, 2)
+            rows.drop_before(starts[0])
 
     def _piece_rows(self, ctx: RunContext) -> Iterator[torch.Tensor]:
         nets = ctx.load(self.model)
@@ -60,9 +60,8 @@ class Speech:
             ctx.check_cancelled()
             count = min(-(-len(piece) // SAMPLES_PER_ROW), self.n_rows - done)
             with torch.inference_mode(), ctx.report.timed("speech features"):
-                mel = log_mel(
-                    torch.from_numpy(piece)[None].to(ctx.device), whisper.n_mels, whisper.piece_samples
-                )
+                sound = upload(torch.from_numpy(piece)[None], ctx.device)
+                mel = log_mel(sound, whisper.n_mels, whisper.piece_samples)
                 rows = nets.encode_audio(mel)[0, :count].clone()
             yield rows
             done += count
@@ -77,7 +76,10 @@ class _RowBuffer:
         self._first = 0
 
     def gather(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the rows (k, window) of `index` as (k, window, states, width); zeros outside 0..n_rows-1."""
+        """Return the rows (k, window) of `index` as (k, window, states, width); zeros outside 0..n_rows-1.
+
+        `index` lies on the host, where it is decided what to pull: asking the device would wait for it every chunk.
+        """
         last = min(int(index.max()), self._n_rows - 1)
         while self._rows is None or self._first + len(self._rows) <= last:
             more = next(self._source)
@@ -85,8 +87,8 @@ class _RowBuffer:
         valid = (index >= 0) & (index < self._n_rows)
         if not len(self._rows):
             return self._rows.new_zeros(*index.shape, *self._rows.shape[1:])
-        at = (index - self._first).clamp(0, len(self._rows) - 1)
-        return self._rows[at] * valid[..., None, None].to(self._rows.dtype)
+        at = upload((index - self._first).clamp(0, len(self._rows) - 1), self._rows.device)
+        return self._rows[at] * upload(valid, self._rows.device)[..., None, None].to(self._rows.dtype)
 
     def drop_before(self, row: int) -> None:
         cut = min(max(0, row - self._first), max(0, len(self._rows) - 1))

@@ -51,6 +51,16 @@ def mel_filters(n_mels: int) -> np.ndarray:
     return (np.maximum(0.0, np.minimum(rising, falling)) * area[:, None]).astype(np.float32)
 
 
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor of the host to `device`; on a CUDA device without waiting for what is queued there.
+
+    Through page-locked memory, which torch keeps until the copy is done: from other memory the driver may wait.
+    """
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def log_mel(audio: Tensor, n_mels: int = 80, piece_samples: int = 480_000) -> Tensor:
     """Log-mel of one piece per batch item.
 
@@ -79,7 +89,7 @@ def log_mel(audio: Tensor, n_mels: int = 80, piece_samples: int = 480_000) -> Te
         audio, N_FFT, HOP_SAMPLES, window=window, center=True, pad_mode="reflect", return_complex=True
     )
     power = spectrum[..., :-1].abs().square()
-    filters = torch.from_numpy(mel_filters(n_mels)).to(audio.device)
+    filters = upload(torch.from_numpy(mel_filters(n_mels)), audio.device)
     level = (filters @ power).clamp(min=1e-10).log10()
     floor = level.amax(dim=(1, 2), keepdim=True) - 8.0
     return (torch.maximum(level, floor) + 4.0) / 4.0

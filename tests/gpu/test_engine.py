@@ -76,9 +76,11 @@ def test_inductor_is_built_once_and_equal(inductor, tmp_path):
     assert facts["parity"]["cosine"] >= MIN_COSINE
     assert facts["parity"]["psnr_db"] >= MIN_PSNR_DB
     later = RunContext("cuda", engine_cache=tmp_path)
-    auto = later.engine(replace(model, backend="auto"), musetalk_stage, 8)
-    assert (auto.backend, auto.cached) == ("inductor", facts["name"])
+    again = later.engine(model, musetalk_stage, 8)
+    assert (again.backend, again.cached) == ("inductor", facts["name"])
     assert "engine built" not in later.report.facts
+    auto = later.engine(replace(model, backend="auto"), musetalk_stage, 8)
+    assert auto.backend == "cuda graph"  # the fused kernels recorded beat compiled code
 
 
 def test_a_call_does_not_wait_for_the_card():
@@ -118,7 +120,8 @@ def test_memory_comes_back(backend):
     given = None
     held = []
     before = in_use()
-    for calls in (1, 300):
+    # Two calls at least: the outputs of the one before are alive in a call, and belong to the caller.
+    for calls in (2, 300):
         engine = ctx.engine(replace(model, backend=backend), musetalk_stage, 8)
         given = engine.spec.sample(8, "cuda")
         for _ in range(calls):
@@ -131,7 +134,7 @@ def test_memory_comes_back(backend):
         after = in_use()
         print(backend, calls, "before", before, "held", held[-1], "after", after)
         # cuBLAS and cuDNN keep workspaces of their own from the first use on
-        before = after if calls == 1 else before
+        before = after if calls == 2 else before
     assert after[0] <= before[0] * 1.02
     assert after[1] <= before[1] * 1.02
     assert held[1] <= held[0] * 1.02

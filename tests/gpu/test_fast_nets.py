@@ -4,10 +4,11 @@ import gc
 
 import pytest
 import torch
-from kernel_cases import check_composite, check_kernels
+from kernel_cases import check_composite, check_convolutions, check_kernels
 
 from talkinghead.nodes.core.bench import likeness, record
-from talkinghead.nodes.core.kernel_ops import why_not
+from talkinghead.nodes.core.kernel_ops import CONV_CAPABILITY, why_not
+from talkinghead.nodes.musetalk import fast_fp8
 from talkinghead.nodes.musetalk.fast import FastNets, fast_nets
 from talkinghead.nodes.musetalk.model import load_embedded
 
@@ -33,6 +34,27 @@ def given(nets, n, seed=0):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_kernels_mean_what_torch_says(dtype):
     assert check_kernels("cuda", dtype, [(4, 4, 24), (16, 16, 64), (32, 32, 320), (64, 64, 128)]) > 60
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_fp8_convolutions_mean_what_torch_says(dtype):
+    if torch.cuda.get_device_capability() < CONV_CAPABILITY:
+        pytest.skip("the e4m3 convolution needs compute capability 9.0")
+    assert check_convolutions("cuda", dtype) == 27
+
+
+def test_fp8_layers_keep_the_embedded_pictures(monkeypatch):
+    if torch.cuda.get_device_capability() < CONV_CAPABILITY:
+        pytest.skip("the e4m3 convolution needs compute capability 9.0")
+    monkeypatch.setattr(fast_fp8, "_quick", lambda slot: True)
+    nets = load_embedded(torch.float16).cuda()
+    fast, exact = fast_nets(nets), load_embedded().cuda()
+    outcome = fast_fp8.quantise(fast)
+    assert outcome.layers
+    latents, tokens = fast_fp8.calibration_inputs(nets)
+    with torch.no_grad():
+        wanted = exact(latents.float(), tokens.float())
+    assert likeness(fast(latents, tokens), wanted, peak=2.0)[1] >= 44.9  # there the weights were fp16's
 
 
 def test_composite_means_what_torch_says():

@@ -279,3 +279,36 @@ def test_a_list_in_words(cache, key, plan):
     assert describe_engines(cache.folder, CPU)[0]["state"].startswith(
         f"damaged: {plan.name}.json cannot be read"
     )
+
+
+def test_a_file_of_the_right_size_is_hashed_before_it_is_used(cache, key, plan):
+    """A plan is code for the driver: its size alone says nothing."""
+    cache.place(key, ".plan").write_bytes(bytes(100))
+    report = Report()
+    assert cache.find(key, ".plan", report) is None
+    [said] = report.warnings
+    assert f"{plan.name}.plan is not what was built: its SHA-256 is another" in said
+    assert files_of(cache) == [f"{plan.name}.json.bad", f"{plan.name}.plan.bad"]
+
+
+def test_a_checked_copy_is_whole_and_only_what_was_recorded(cache, key, folder, tmp_path):
+    (folder.path / "planted.py").write_text("code", "utf-8")
+    cache.copy_checked(folder, tmp_path / "copy")
+    copied = {
+        p.relative_to(tmp_path / "copy").as_posix() for p in (tmp_path / "copy").rglob("*") if p.is_file()
+    }
+    assert copied == {"ab/code.py", "fx/graph"}
+    (folder.path / "fx" / "graph").write_bytes(b"FX/graph")
+    with pytest.raises(EngineDamaged, match="fx/graph is not what was built"):
+        cache.copy_checked(folder, tmp_path / "second")
+    (folder.path / "fx" / "graph").unlink()
+    with pytest.raises(EngineDamaged, match="graph cannot be read"):
+        cache.copy_checked(folder, tmp_path / "third")
+
+
+def test_an_engine_that_names_no_files_is_no_engine(cache, folder, tmp_path):
+    change(cache, folder, files={})
+    empty = cache.read(folder.name)
+    empty = type(empty)(empty.name, empty.path, empty.key, empty.facts, {})
+    with pytest.raises(EngineDamaged, match="names no files"):
+        cache.copy_checked(empty, tmp_path / "copy")

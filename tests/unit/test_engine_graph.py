@@ -13,6 +13,8 @@ from talkinghead.nodes.core.engine_graph import GraphRunner
 from talkinghead.nodes.core.engine_spec import EngineIdentity, RunnerRequest
 from talkinghead.nodes.core.report import Report
 
+POOL = (0, 7)
+
 
 class FakeStream:
     def __init__(self, log, name):
@@ -39,7 +41,8 @@ def card(monkeypatch):
             log.append("reset")
 
     @contextmanager
-    def recording(graph, stream, capture_error_mode):
+    def recording(graph, pool, stream, capture_error_mode):
+        assert pool == POOL
         log.append(f"record on {stream.name}, {capture_error_mode}")
         yield
 
@@ -48,6 +51,8 @@ def card(monkeypatch):
         yield
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: POOL)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: outer)
@@ -101,6 +106,45 @@ def test_what_is_recorded_stays_alive_until_it_is_closed(card):
     assert card[-1] == "reset"
     runner.close()
     assert card.count("reset") == 1
+
+
+@pytest.mark.parametrize("broken_off", [True, False])
+def test_a_broken_capture_gives_its_pool_back(card, monkeypatch, broken_off):
+    """CUDA breaks a capture off: torch's allocator goes on recording, `reset` releases nothing. Any other error: it does."""
+
+    def end(device, pool):
+        card.append(f"end {device} {pool}")
+        if not broken_off:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    release = lambda device, pool: card.append(f"release {device} {pool}")  # noqa: E731
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", release, raising=False)
+    monkeypatch.setattr(engine_graph, "_failed_graphs", [])
+    calls = []
+
+    def stage(a, b):
+        calls.append(1)
+        if len(calls) > engine_graph.WARM_UPS:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return stub_stage(a, b)
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        GraphRunner(request(card, stage))
+    after = card[card.index("reset") + 1 :]
+    assert after == ["end 0 (0, 7)", "release 0 (0, 7)"][: 2 if broken_off else 1]
+    assert len(engine_graph._failed_graphs) == broken_off
+
+
+def test_what_fails_before_the_capture_has_no_pool(card, monkeypatch):
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *_: card.append("end"), raising=False)
+
+    def stage(a, b):
+        raise RuntimeError("no kernel image")
+
+    with pytest.raises(RuntimeError, match="no kernel image"):
+        GraphRunner(request(card, stage))
+    assert "end" not in card
 
 
 def test_a_recording_that_fails_is_reset(card):

@@ -19,7 +19,7 @@ from talkinghead.nodes.musetalk.engine import (
     musetalk_stage,
 )
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
+from talkinghead.nodes.musetalk.render import CompositeStream, CropStream, _one_ahead
 from talkinghead.nodes.musetalk.speech import Speech
 
 
@@ -283,3 +283,21 @@ def test_the_stage_has_forms_for_other_backends(tiny_model):
         got = export.finish({export.spec.outputs[0].name: images})
     assert torch.equal(got["crops"], wanted["crops"])
     assert torch.equal(got["finite"], wanted["finite"])
+
+
+def test_a_card_gets_the_next_batch_before_anyone_waits_for_the_last():
+    log = []
+
+    def batches():
+        for k in range(3):
+            log.append(f"start {k}")
+            yield k
+
+    for k in _one_ahead(batches(), torch.device("cuda")):
+        log.append(f"finish {k}")
+    assert log == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
+    log.clear()
+    for k in _one_ahead(batches(), torch.device("cpu")):
+        log.append(f"finish {k}")
+    assert log == ["start 0", "finish 0", "start 1", "finish 1", "start 2", "finish 2"]
+    assert list(_one_ahead(iter(()), torch.device("cuda"))) == []

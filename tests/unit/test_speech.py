@@ -60,6 +60,24 @@ def test_low_rates_skip_rows_without_losing_their_place(tiny_model, tone):
     assert tokens[40, 8, 0] == 2001  # fifth row of the window = row at 40 s, counted from 1
 
 
+def test_the_host_never_asks_the_device(tiny_model, tone):
+    """A "meta" tensor has no values: whatever would wait for a card raises there."""
+
+    class Meta(RunContext):
+        def load(self, handle):
+            return MetaRows()
+
+    class MetaRows(RowNumbers):
+        def encode_audio(self, mel):
+            assert (mel.device.type, mel.shape) == ("meta", (1, 80, 3000))
+            return super().encode_audio(mel).to("meta")
+
+    speech = Speech(tiny_model, tone(61.3), parse_fps("29.97"))
+    shapes = [tuple(tokens.shape) for tokens in speech.windows(Meta("meta"), 8)]
+    assert sum(n for n, *_ in shapes) == speech.n_frames
+    assert shapes[0] == (8, 20, 32)
+
+
 def test_rows_that_no_frame_needs_are_dropped(tiny_model, tone):
     from talkinghead.nodes.musetalk import speech as speech_module
 
