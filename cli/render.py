@@ -28,8 +28,13 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     out = argparse.ArgumentParser(add_help=False)
     out.add_argument("--fps", default="25", help="N, N/D or 29.97, 23.976, 59.94 (default 25)")
     out.add_argument("--size", metavar="WxH", help="size of the video (default: the avatar's)")
-    out.add_argument("--codec", default="auto", help="auto, h264_nvenc or libx264")
+    out.add_argument(
+        "--codec",
+        default="auto",
+        help="auto, h264_nvenc, libx264, hevc_nvenc, libx265, av1_nvenc or libsvtav1",
+    )
     out.add_argument("--quality", default="balanced", help="draft, balanced or high")
+    out.add_argument("--double-fps", action="store_true", help="twice the frame rate, by optical flow")
     out.add_argument("--seam", default="feather", help="feather, none or colour match (default feather)")
     out.add_argument("--batch", type=int, default=8, help="frames the network runs at once (default 8)")
 
@@ -65,7 +70,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 def _render(args: argparse.Namespace) -> int:
     from ..nodes.core.frames import RunContext
     from ..nodes.core.images import resized
-    from ..nodes.core.timeline import parse_fps
+    from ..nodes.core.timeline import fps_text, parse_fps
     from ..nodes.core.video_write import WriteOptions, write_video
     from ..nodes.musetalk.render import CompositeStream, CropStream
     from ..nodes.musetalk.speech import Speech
@@ -82,13 +87,17 @@ def _render(args: argparse.Namespace) -> int:
     frames = CompositeStream(crops, avatar, seam_mode=args.seam)
     if size and size != avatar.info.size:
         frames = resized(frames, *size)
+    if args.double_fps:
+        from ..nodes.core.double_fps import DoubledStream
+
+        frames = DoubledStream(frames)
     began = time.perf_counter()
     result = write_video(frames, args.out, ctx, audio, options)
     seconds = time.perf_counter() - began
     facts = {
         "path": str(result.path.resolve()),
         "size": f"{result.width}x{result.height}",
-        "fps": args.fps,
+        "fps": fps_text(result.fps) if args.double_fps else args.fps,
         "frames": result.n_frames,
         "duration_s": round(float(result.duration), 3),
         "speed_x_realtime": round(float(result.duration) / seconds, 2),

@@ -32,7 +32,7 @@ def bench_splice(
     crop, mask, crops = crop_geometry(box), lower_face_mask(crop_geometry(box)), made
     matrix = matrix_for_height(height)
     encoder = Nv12Encoder(width, height, matrix)
-    plate = make_plate(frame, box, crop, mask, matrix, "limited")
+    plate = make_plate(frame, box, crop, mask, encoder)
     out = np.empty((height * 3 // 2, width), np.uint8)
     x1, y1, x2, y2 = plate.area
     part = np.ascontiguousarray(frame[y1:y2, x1:x2])

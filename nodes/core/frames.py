@@ -9,7 +9,7 @@ frame 0), deterministic, and bounded: its peak memory does not depend on its len
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -294,17 +294,19 @@ class FrameStream(ABC):
 
 
 class TensorStream(FrameStream):
-    """A stream over frames that are in memory: uint8 (n,H,W,3) RGB."""
+    """A stream over frames that are in memory: uint8 (n,H,W,3) RGB. `notes` go to the report of every run."""
 
     stage = "frames in memory"
 
-    def __init__(self, frames: torch.Tensor, fps: Fraction) -> None:
+    def __init__(self, frames: torch.Tensor, fps: Fraction, notes: Sequence[str] = ()) -> None:
         if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
             raise ValueError(f"frames must be uint8 (n,H,W,3), not {frames.dtype} {tuple(frames.shape)}")
-        self._frames = frames
+        self._frames, self._notes = frames, tuple(notes)
         self.info = FrameInfo(frames.shape[2], frames.shape[1], fps, frames.shape[0])
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+        for note in self._notes:
+            ctx.warn(note)
         for i in range(0, self.info.n_frames, n):
             yield self._frames[i : i + n], None
 

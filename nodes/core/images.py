@@ -30,6 +30,13 @@ def rgb_frames(image: torch.Tensor, background: tuple[int, int, int] = (0, 0, 0)
     return (image.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
+def image_notes(image: torch.Tensor) -> list[str]:
+    """Return what `rgb_frames` leaves out of an IMAGE batch, as lines for the report."""
+    if image.ndim == 4 and image.shape[3] == 4 and bool((image[..., 3] < 1).any()):
+        return ["the images have transparency; it is laid on black"]
+    return []
+
+
 def image_batch(frames: torch.Tensor) -> torch.Tensor:
     """Return uint8 (n,H,W,3) frames as a float32 IMAGE in 0..1 on the CPU."""
     return frames.cpu().float().div_(255)

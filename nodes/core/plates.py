@@ -67,8 +67,7 @@ def make_plate(
     box: tuple[int, ...],
     crop: tuple[int, ...],
     mask: np.ndarray,
-    matrix: str,
-    color_range: str,
+    encoder: Nv12Encoder,
 ) -> Plate:
     """Prepare an avatar frame, uint8 (H, W, 3) with even sides; box, crop and mask as `blend.composite` takes them."""
     height, width = frame.shape[:2]
@@ -84,9 +83,11 @@ def make_plate(
         inside = weight[top - seen[1] : area[3] - seen[1], left - seen[0] : area[2] - seen[0]]
         at_y, at_x = top - area[1], left - area[0]
         part[at_y : at_y + inside.shape[0], at_x : at_x + inside.shape[1]] = inside > 0
-    chroma = part.reshape(part.shape[0] // 2, 2, part.shape[1] // 2, 2).max((1, 3))
+    chroma = part[::2, ::2] | part[::2, 1::2] | part[1::2, ::2] | part[1::2, 1::2]
     luma = chroma.repeat(2, 0).repeat(2, 1)
-    return Plate(rgb_to_nv12(frame[None], matrix, color_range)[0], area, own, luma, chroma)
+    nv12 = np.empty((height * 3 // 2, width), np.uint8)
+    encoder.convert(frame, *nv12_planes(nv12))
+    return Plate(nv12, area, own, luma, chroma)
 
 
 def _area(weight: np.ndarray, corner: tuple[int, int], width: int, height: int) -> tuple[int, int, int, int]:
@@ -117,7 +118,16 @@ class HostPlates:
         self._colour, self._max_bytes = (matrix, color_range), max_bytes
         self._kept: dict[int, Plate] = {}
         self._lock = threading.Lock()
+        # A fresh one for every chunk would spend its time on page faults.
+        self._own = threading.local()
         self.n_bytes = 0
+
+    def _encoder(self) -> Nv12Encoder:
+        made = getattr(self._own, "encoder", None)
+        if made is None:
+            height, width = self._reader.frame(0).shape[:2]
+            made = self._own.encoder = Nv12Encoder(width, height, *self._colour)
+        return made
 
     def get(self, index: int) -> Plate:
         """Return the plate of avatar frame `index`."""
@@ -127,7 +137,7 @@ class HostPlates:
             return plate
         reader = self._reader
         box, crop = tuple(reader.boxes[index].tolist()), tuple(reader.crops[index].tolist())
-        plate = make_plate(reader.frame(index).numpy(), box, crop, self._mask_of(index), *self._colour)
+        plate = make_plate(reader.frame(index).numpy(), box, crop, self._mask_of(index), self._encoder())
         with self._lock:
             if index not in self._kept and self.n_bytes + plate.n_bytes <= self._max_bytes:
                 self._kept[index] = plate
@@ -143,7 +153,7 @@ class HostPlates:
         indices, usable = placement.avatar_index.tolist(), placement.usable.tolist()
         height, width = self._reader.frame(indices[0]).shape[:2]
         out = np.empty((len(faces), height * 3 // 2, width), np.uint8)
-        encoder = Nv12Encoder(width, height, *self._colour)
+        encoder = self._encoder()
         for k, at in enumerate(indices):
             plate = self.get(at)
             out[k] = plate.nv12

@@ -1,4 +1,4 @@
-"""One open video file: H.264 encoder, colour tags and an AAC track that keeps pace with the pictures.
+"""One open video file: its encoder, colour tags and an AAC track, encoded or copied, that keeps pace with the pictures.
 
 Frames enter as uint8 RGB (H,W,3) of any size >= 2 or as NV12 (H*3/2,W); pts are frame numbers in 1/fps,
 audio pts are samples. Sound is pulled from its clip in pieces, never whole. Nothing here knows of threads,
@@ -12,9 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 
 import av
@@ -22,11 +20,12 @@ import numpy as np
 
 from .audio import AudioClip
 from .color import Nv12Encoder, color_tags, matrix_for_height, nv12_planes, pad_to_even, plane_view
+from .encoders import ENCODERS, QUALITIES, Quality, encoder_options, encoder_problem
 from .frames import FrameInfo
 from .interrupt import is_interrupt
 from .report import Report
+from .sound_copy import CopiedSound, copied_sound
 
-CODECS = ("auto", "h264_nvenc", "libx264")
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
 AAC_RATES = (7350, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000)
 AUDIO_PIECE = 8192
@@ -43,40 +42,6 @@ _STEREO = {  # rows left, right; FFmpeg's default channel order for the count; L
 }
 
 
-@dataclass(frozen=True)
-class Quality:
-    """x264 preset and CRF; NVENC preset, tune and CQ."""
-
-    x264: str
-    crf: int
-    nvenc: str
-    tune: str
-    cq: int
-
-
-QUALITIES = {
-    "draft": Quality("ultrafast", 26, "p1", "ull", 30),
-    "balanced": Quality("superfast", 20, "p1", "ull", 23),
-    "high": Quality("medium", 16, "p5", "hq", 18),
-}
-
-
-@lru_cache(maxsize=64)
-def encoder_problem(codec: str, width: int, height: int) -> str | None:
-    """Return why `codec` cannot encode this size here, or None if it opens. Asked once per process and size.
-
-    Only `open()` tells: without a driver the codec object is made without complaint.
-    """
-    try:
-        context = av.CodecContext.create(codec, "w")
-        context.width, context.height, context.pix_fmt = width, height, "nv12"
-        context.time_base = Fraction(1, 25)
-        context.open()
-    except (av.error.FFmpegError, OSError, ValueError) as e:
-        return getattr(e, "strerror", None) or str(e)
-    return None
-
-
 def choose_encoder(codec: str, width: int, height: int) -> tuple[str, str]:
     """Return (encoder, why). ValueError if a named encoder does not open."""
     if codec == "auto":
@@ -86,7 +51,11 @@ def choose_encoder(codec: str, width: int, height: int) -> tuple[str, str]:
         return "libx264", f"h264_nvenc does not open here: {problem}"
     problem = encoder_problem(codec, width, height)
     if problem:
-        raise ValueError(f"codec {codec} does not open for {width}x{height}: {problem}; choose codec 'auto'")
+        there = [name for name in ENCODERS if name != codec and encoder_problem(name, width, height) is None]
+        raise ValueError(
+            f"codec {codec} does not open for {width}x{height}: {problem}; choose codec 'auto'"
+            + (f" or one that does: {', '.join(there)}" if there else "")
+        )
     return codec, "asked for"
 
 
@@ -107,6 +76,7 @@ class VideoFile:
         report: Report,
     ) -> None:
         self._info, self._report, self._done = info, report, 0
+        self._copied: CopiedSound | None = None
         self.width, self.height = info.width + info.width % 2, info.height + info.height % 2
         matrix = info.matrix or matrix_for_height(self.height)
         color_range = info.range or "limited"
@@ -116,13 +86,20 @@ class VideoFile:
             self._converter = Nv12Encoder(self.width, self.height, matrix, color_range)
         self.encoder, why = choose_encoder(codec, self.width, self.height)
         kind = FORMATS[path.suffix.lower()]
+        if ENCODERS[self.encoder].kind == "AV1" and kind == "mov":
+            raise ValueError(
+                f"{self.encoder} writes AV1, which {path.suffix} does not hold; choose .mp4 or .mkv"
+            )
         options = {} if kind == "matroska" else {"movflags": "+faststart+use_metadata_tags"}
         self._box = av.open(os.path.abspath(path), "w", format=kind, options=options)
         try:
             for name, value in metadata.items():
                 self._box.metadata[name] = value
-            settings = self._add_video(QUALITIES[quality])
-            self._sound = _Sound(self._box, audio, report) if audio is not None else None
+            settings = self._add_video(QUALITIES[quality], kind)
+            self._sound = None
+            if audio is not None:
+                self._copied = copied_sound(self._box, audio, kind, report)
+                self._sound = self._copied or _Sound(self._box, audio, report)
             self._box.start_encoding()
         except BaseException:
             self.abandon()
@@ -130,19 +107,14 @@ class VideoFile:
         report.fact("encoder", f"{self.encoder} {settings} ({why})")
         report.fact("color", f"{matrix} {color_range}")
 
-    def _add_video(self, quality: Quality) -> str:
-        fps = self._info.fps
-        options = {"g": str(max(1, round(fps))), "bf": "0", "chroma_sample_location": "center"}
-        if self.encoder == "libx264":
-            options |= {"preset": quality.x264, "crf": str(quality.crf)}
-            settings = f"{quality.x264} crf {quality.crf}"
-        else:
-            options |= {"preset": quality.nvenc, "tune": quality.tune, "rc": "vbr", "cq": str(quality.cq)}
-            options |= {"b": "0", "strict_gop": "1"}
-            settings = f"{quality.nvenc} {quality.tune} cq {quality.cq}"
+    def _add_video(self, quality: Quality, kind: str) -> str:
+        fps, encoder = self._info.fps, ENCODERS[self.encoder]
+        options, settings = encoder_options(self.encoder, quality, fps)
         self._video = self._box.add_stream(self.encoder, rate=fps, options=options)
         context = self._video.codec_context
-        context.width, context.height, context.pix_fmt = self.width, self.height, "nv12"
+        context.width, context.height, context.pix_fmt = self.width, self.height, encoder.pix_fmt
+        if encoder.tag and kind != "matroska":
+            context.codec_tag = encoder.tag
         context.time_base = self._video.time_base = 1 / fps
         context.color_range, context.colorspace = self._tags.range, self._tags.colorspace
         context.color_primaries, context.color_trc = self._tags.primaries, self._tags.trc
@@ -162,14 +134,21 @@ class VideoFile:
                 self._sound.advance(self._done / self._info.fps)
 
     def _picture(self, pixels: np.ndarray) -> av.VideoFrame:
-        picture = av.VideoFrame(self.width, self.height, "nv12")
+        layout = ENCODERS[self.encoder].pix_fmt
+        picture = av.VideoFrame(self.width, self.height, layout)
         y = plane_view(picture.planes[0], self.width, self.height)
-        uv = plane_view(picture.planes[1], self.width, self.height // 2)
-        uv = uv.reshape(self.height // 2, self.width // 2, 2)
+        half = (self.height // 2, self.width // 2, 2)
+        if layout == "nv12":
+            uv = plane_view(picture.planes[1], self.width, self.height // 2).reshape(half)
+        else:
+            uv = np.empty(half, np.uint8)
         if self._converter:
             self._converter.convert(pad_to_even(pixels[None])[0], y, uv)
         else:
             y[:], uv[:] = nv12_planes(pixels)
+        if layout != "nv12":
+            for k in range(2):
+                plane_view(picture.planes[1 + k], half[1], half[0])[:] = uv[..., k]
         picture.pts, picture.time_base, picture.duration = self._done, 1 / self._info.fps, 1
         picture.color_range, picture.colorspace = self._tags.range, self._tags.colorspace
         picture.color_primaries, picture.color_trc = self._tags.primaries, self._tags.trc
@@ -186,6 +165,8 @@ class VideoFile:
 
     def abandon(self) -> None:
         """Close the file whatever state it is in."""
+        if self._copied:
+            self._copied.close()
         try:
             self._box.close()
         except Exception:  # a full disk fails again while closing; the file is removed anyway

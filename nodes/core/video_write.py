@@ -22,11 +22,12 @@ from pathlib import Path
 
 from .audio import AudioClip
 from .color import matrix_for_height
+from .encoders import CODECS, QUALITIES
 from .frames import FrameInfo, FrameStream, RunContext, StageError
 from .host_copy import Arriving, HostCopies
 from .report import Report
 from .timeline import fps_text
-from .video_encode import CODECS, FORMATS, QUALITIES, VideoFile
+from .video_encode import FORMATS, VideoFile
 
 QUEUE_CHUNKS = 2
 _POLL_S = 0.05
@@ -35,7 +36,7 @@ _serial = itertools.count()
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """codec "auto" (h264_nvenc where it opens, else libx264) or one by name; quality draft, balanced, high.
+    """codec "auto" (h264_nvenc where it opens, else libx264) or one of `encoders.CODECS`; quality draft, balanced, high.
 
     chunk: frames pulled from the stream at a time. metadata: text written into the file (ComfyUI: prompt
     and workflow as JSON).
@@ -274,7 +275,7 @@ def _tell(result: WriteResult, info: FrameInfo, report: Report) -> None:
     if result.padded:
         report.fact("padded", f"{info.width}x{info.height} -> {size}")
         report.warn(
-            f"H.264 needs even sides: {info.width}x{info.height} became {size}, last row or column doubled"
+            f"4:2:0 video needs even sides: {info.width}x{info.height} became {size}, last row or column doubled"
         )
     report.fact("size_bytes", result.size_bytes)
     report.fact("first_frame_s", round(result.first_frame_s, 3))

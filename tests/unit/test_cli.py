@@ -53,6 +53,15 @@ def test_render_from_a_picture_prints_what_it_made(files, capsys):
     assert (avatar / "packet.json").stat().st_mtime_ns == before
 
 
+def test_double_fps_and_other_codecs(files, capsys):
+    code, out, err = run(capsys, *render(files, "--double-fps", "--codec", "libx265", "--json"))
+    assert code == 0, err
+    facts = json.loads(out)
+    assert (facts["frames"], facts["fps"], facts["duration_s"]) == (52, "50", 1.04)
+    assert facts["report"]["encoder"].startswith("libx265")
+    assert "NV12 face areas" in facts["report"]["composite"]
+
+
 def test_size_and_rate(files, capsys):
     code, out, err = run(capsys, *render(files, "--size", "64x64", "--fps", "29.97", "--json"))
     assert code == 0, err

@@ -90,8 +90,7 @@ def test_the_same_picture_as_composite_and_conversion(kind, matrix, color_range)
                 reader.boxes[at].tolist(),
                 reader.crops[at].tolist(),
                 reader.mask(at),
-                matrix,
-                "full",
+                color.Nv12Encoder(150, 122, matrix),
             )
             x1, y1, x2, y2 = mask.area
             free = np.ones((61, 75), bool)
@@ -110,8 +109,7 @@ def test_areas_lie_on_the_sixteen_pixel_grid_and_are_small():
             reader.boxes[at].tolist(),
             reader.crops[at].tolist(),
             reader.mask(at),
-            "bt709",
-            "limited",
+            color.Nv12Encoder(150, 122, "bt709"),
         )
         x1, y1, x2, y2 = plate.area
         assert x1 % 16 == y1 % 16 == 0
