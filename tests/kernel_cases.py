@@ -104,7 +104,7 @@ def check_kernels(device: str, dtype: torch.dtype, shapes: list[tuple[int, int, 
     return done
 
 
-CONVOLUTIONS = ((2, 256, 256, 128, 128), (3, 64, 64, 128, 192), (9, 8, 16, 256, 1280))
+CONVOLUTIONS = ((2, 256, 256, 128, 128), (3, 6, 128, 128, 192), (1, 128, 128, 512, 256))
 """Batch, height, width, channels in and out."""
 
 

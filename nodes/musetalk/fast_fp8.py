@@ -31,7 +31,6 @@ LEAST_DB = 45.0
 _HEADROOM = 2.0
 """A floating-point format loses nothing by a scale that leaves room for inputs twice as large as the sample's."""
 _PRESENTERS = Path(__file__).parent / "embedded" / "presenters"
-_LEAST_PIXELS = 32 * 32
 _ROWS = 4
 _RATE = 16000
 _CALIBRATION_PHRASE_HZ = ((110.0, 700.0), (140.0, 400.0), (180.0, 1100.0), (0.0, 0.0))
@@ -179,8 +178,7 @@ def _quick(slot: _Slot) -> bool:
     weight, grid = slot.weight, slot.grid
     if isinstance(weight, LinearWeight):
         return all(n % 16 == 0 for n in weight.weight.shape)
-    wide = weight.inputs % 128 == 0 and weight.outputs % 128 == 0
-    return wide and grid.held >= _LEAST_PIXELS and conv_fits(weight, grid)
+    return weight.inputs % 128 == 0 and weight.outputs % 128 == 0 and conv_fits(weight, grid)
 
 
 def _observe(fast: FastNets, slots: Sequence[_Slot], given: tuple[Tensor, Tensor]) -> None:
