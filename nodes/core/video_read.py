@@ -89,7 +89,7 @@ def probe_video(path: str | os.PathLike) -> VideoProbe:
         average, guessed = stream.average_rate, stream.guessed_rate
         aspect = stream.sample_aspect_ratio
         # libvpx keeps transparency beside the picture: the pixel format does not show it.
-        alpha_beside = stream.metadata.get("alpha_mode") == "1"
+        is_clear = stream.metadata.get("alpha_mode") == "1" or _is_clear(frame, codec)
     first, seconds, n, is_vfr, fps, short = _timing(source, average, guessed)
     matrix, color_range, tagged = _colors(frame)
     notes = [short] if short else []
@@ -97,7 +97,7 @@ def probe_video(path: str | os.PathLike) -> VideoProbe:
         notes.append(f"{source.name} has a variable frame rate; frames are chosen by their timestamps")
     if aspect and aspect != 1:
         notes.append(f"{source.name} has pixels that are not square ({aspect}); they are used as they are")
-    notes += _lost_in_rgb24(source.name, frame.format, alpha_beside)
+    notes += _lost_in_rgb24(source.name, frame.format, is_clear)
     if frame.color_trc in (16, 18):
         notes.append(f"{source.name} is HDR; it is read without tone mapping and looks flat")
     height, width = (frame.width, frame.height) if transpose else (frame.height, frame.width)
@@ -291,14 +291,22 @@ def _timing(path: Path, average, guessed) -> tuple[int, Fraction, int, bool, Fra
     return int(pts[0]), seconds, len(pts), is_vfr, _within(fps), short
 
 
-def _lost_in_rgb24(name: str, pixels: av.VideoFormat, alpha_beside: bool) -> list[str]:
+def _is_clear(frame: av.VideoFrame, codec: str) -> bool:
+    """Whether a clip has transparency, by its first frame."""
+    if not any(c.is_alpha for c in frame.format.components):
+        return False
+    # FFmpeg gives every GIF an alpha channel.
+    return codec != "gif" or bool((frame.to_ndarray(format="rgba")[..., 3] < 255).any())
+
+
+def _lost_in_rgb24(name: str, pixels: av.VideoFormat, is_clear: bool) -> list[str]:
     """Return what of a clip's pixels 8-bit RGB does not hold, as notes."""
     notes, bits = [], max(c.bits for c in pixels.components)
     if bits > 8:
         notes.append(
             f"{name} has {bits} bits a sample ({pixels.name}); it is rounded to 8 bits, what the networks take"
         )
-    if alpha_beside or any(c.is_alpha for c in pixels.components):
+    if is_clear:
         notes.append(
             f"{name} has transparency ({pixels.name}); it is ignored, the colours are used as they are"
         )
