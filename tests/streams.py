@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from media import numbered_frame
 
-from talkinghead.nodes.core.frames import FrameInfo, FrameStream
+from talkinghead.nodes.core.color import rgb_to_nv12
+from talkinghead.nodes.core.frames import FrameInfo, FrameStream, MappedStream
 
 
 class Stub(FrameStream):
@@ -34,3 +35,15 @@ class Stub(FrameStream):
 
 def numbered(n_frames, size=(128, 96), fps=Fraction(25), **kwargs):
     return Stub(n_frames, size, fps, make=lambda i: numbered_frame(*size, i), **kwargs)
+
+
+def as_nv12(stream, matrix):
+    """The stream's RGB converted, as a stream of layout nv12."""
+    return MappedStream(
+        stream,
+        "NV12",
+        lambda ctx, chunk: rgb_to_nv12(chunk.frames, matrix),
+        layout="nv12",
+        matrix=matrix,
+        range="limited",
+    )

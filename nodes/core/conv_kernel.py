@@ -19,14 +19,10 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .kernel_ops import CONV_PIXELS
+from .kernels import store_sums_about
 from .rows import ConvWeight, Grid, Sums
 
 _WARPS, _STAGES = 4, 3
-
-
-@triton.jit
-def _plus(a, b, c, d):
-    return a + c, b + d
 
 
 @triton.jit(do_not_specialize=["height", "width"])
@@ -71,11 +67,9 @@ def _conv(
     tl.store(out + at, v)
     # Any equal parts of a picture may be the tiles of its statistics. Sums about zero: what cancels in them for a mean
     # far above the spread is lost in the 8 bits of the next input anyway.
-    v = v.to(tl.float32)
-    total, squares = tl.reduce((v, v * v), 0, _plus)
-    to = (place.to(tl.int64) * PHASES + phase) * n_out + cols
-    tl.store(mean + to, total / PIXELS)
-    tl.store(m2 + to, tl.maximum(squares - total * total / PIXELS, 0.0))
+    zero = tl.zeros((BN,), tl.float32)
+    tile = place.to(tl.int64) * PHASES + phase
+    store_sums_about(v.to(tl.float32), zero, cols, cols < n_out, tile, mean, m2, n_out, PIXELS)
 
 
 def convolve(

@@ -143,8 +143,8 @@ class EngineCache:
     ) -> CachedEngine | None:
         """Return the engine for `key` if it is whole and agrees; otherwise say in the report why not, and return None.
 
-        An engine is code: every file is hashed before it is returned (0.8 s a GB on a slow core), unless `hashes` is off because the
-        caller does so with `copy_checked`.
+        An engine is code: every file is hashed before it is returned (0.8 s a GB on a slow core), unless `hashes` is
+        off because the caller does so with `copy_checked`.
         """
         path, name = self.place(key, suffix), engine_name(key)
         sidecar = self.folder / (name + SIDECAR)

@@ -247,7 +247,7 @@ class FrameStream(ABC):
     def nv12(self, matrix: str, color_range: str = "limited") -> FrameStream | None:
         """Return the same frames as an NV12 stream, or None if this one has no quicker way than converting its RGB.
 
-        The frames may be on ctx.device. `as_nv12` asks and falls back.
+        The frames may be on ctx.device. For even sides only.
         """
         return None
 
@@ -327,16 +327,3 @@ class MappedStream(FrameStream):
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
         for chunk in self._source.chunks(ctx, n):
             yield self._function(ctx, chunk), None
-
-
-def as_nv12(stream: FrameStream, matrix: str, color_range: str = "limited") -> FrameStream:
-    """Return `stream` as NV12: its own form if it has one, else converted chunk by chunk. ValueError for odd sides."""
-    if stream.info.layout == "nv12":
-        return stream
-    from .color import rgb_to_nv12
-
-    def convert(ctx: RunContext, chunk: FrameChunk) -> torch.Tensor:
-        return rgb_to_nv12(chunk.frames, matrix, color_range)
-
-    changes = {"layout": "nv12", "matrix": matrix, "range": color_range}
-    return stream.nv12(matrix, color_range) or MappedStream(stream, "NV12", convert, **changes)

@@ -32,7 +32,7 @@ def _plus(a, b, c, d):
 
 
 @triton.jit
-def _store_sums_about(v, pivot, cols, in_range, tile, mean_ptr, m2_ptr, n_channels, TILE: tl.constexpr):
+def store_sums_about(v, pivot, cols, in_range, tile, mean_ptr, m2_ptr, n_channels, TILE: tl.constexpr):
     # The same in one reduction: squares about the tile's first pixel, which lies among the values.
     d = v - pivot[None, :]
     total, squares = tl.reduce((d, d * d), 0, _plus)
@@ -50,7 +50,7 @@ def tile_sums(x, mean, m2, n_channels, TILE: tl.constexpr, BLOCK: tl.constexpr):
     at = rows[:, None] * n_channels + cols[None, :]
     v = tl.load(x + at, mask=in_range[None, :], other=0.0).to(tl.float32)
     pivot = tl.load(x + tile.to(tl.int64) * TILE * n_channels + cols, mask=in_range, other=0.0).to(tl.float32)
-    _store_sums_about(v, pivot, cols, in_range, tile, mean, m2, n_channels, TILE)
+    store_sums_about(v, pivot, cols, in_range, tile, mean, m2, n_channels, TILE)
 
 
 @triton.jit(do_not_specialize=["tiles"])
@@ -134,7 +134,7 @@ def add(h, bias, skip, out, mean, m2, n_channels, TILE: tl.constexpr, BLOCK: tl.
     first = tile.to(tl.int64) * TILE * n_channels + cols
     pivot = tl.load(h + first, mask=in_range, other=0.0).to(tl.float32) + offset
     pivot += tl.load(skip + first, mask=in_range, other=0.0).to(tl.float32)
-    _store_sums_about(v.to(tl.float32), pivot, cols, in_range, tile, mean, m2, n_channels, TILE)
+    store_sums_about(v.to(tl.float32), pivot, cols, in_range, tile, mean, m2, n_channels, TILE)
 
 
 @triton.jit

@@ -104,8 +104,6 @@ def _area(weight: np.ndarray, corner: tuple[int, int], width: int, height: int) 
 class HostPlates:
     """The plates of an avatar in memory; any number of threads may ask. `max_bytes` bounds what is kept."""
 
-    device = torch.device("cpu")
-
     def __init__(
         self,
         reader: PacketReader,

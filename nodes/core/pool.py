@@ -1,8 +1,8 @@
 """Packets that stay warm between runs: least recently used ones go first, idle ones go by themselves.
 
 An entry is one packet's content on one device. What it costs is its latents there and what stages keep with it
-(`Shelf`); frames and masks stay mapped and are the system's to drop. While an entry is in use it is pinned: nothing closes it. All methods may be called from any
-thread. Source of the bounds: spec/system.md 1 (idle eviction after 600 s, to 0 bytes).
+(`Shelf`); frames and masks stay mapped and are the system's to drop. While an entry is in use it is pinned: nothing
+closes it. All methods may be called from any thread. Source of the bounds: spec/system.md 1 (idle eviction after 600 s, to 0 bytes).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 The stream (neural stages, CUDA, ComfyUI's interrupts) runs in the thread that calls `write_video`; colour
 conversion, the encoders of picture and sound run in one other thread behind a queue of two chunks, so memory does
-not depend on length. A stream that has a quicker way to NV12 than its RGB converted is asked for that. The file is made under a temporary name in the target folder and renamed when it is complete:
-an error, an interrupt or Ctrl-C leaves no file, and a file of that name that was there before stays.
+not depend on length. A stream that has a quicker way to NV12 than its RGB converted is asked for that. The file is
+made under a temporary name in the target folder and renamed when it is complete: an error, an interrupt or Ctrl-C
+leaves no file, and a file of that name that was there before stays.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from ..core.bench import Row, advise, copy_gbps, likeness, machine_facts, matmul_tflops, median_ms, record
 from ..core.blend import composite, crop_geometry, lower_face_mask
-from ..core.color import Nv12Encoder, matrix_for_height, nv12_planes
+from ..core.color import Nv12Encoder, matrix_for_height
 from ..core.device_composite import Plates, composite_nv12, make_plates
 from ..core.engine_spec import first_line
+from ..core.plates import make_plate, splice
 from .bench_baseline import BASELINE, BASELINE_BATCH, BLENDED, baseline_loops, in_plain_layout
 from .bench_engines import EngineBench, made_nets
 from .fast import FastNets, PlainNets, fast_nets, why_no_fp8
@@ -398,17 +399,17 @@ def _calls(
 
 
 def _host_frames(frame: tuple[int, int]) -> Callable[[np.ndarray], np.ndarray]:
-    """Composite and NV12 on the CPU: crops (n, S, S, 3) -> the last frame as NV12."""
+    """Composite and NV12 on the CPU as the pipeline has it: crops (n, S, S, 3) -> the last frame as NV12."""
     pixels, box, crop, mask = _scene(frame)
     width, height = frame
     encoder = Nv12Encoder(width, height, matrix_for_height(height))
-    out = np.empty((height * 3 // 2, width), np.uint8)
+    plate = make_plate(pixels, box, crop, mask, encoder)
+    out = np.empty_like(plate.nv12)
 
     def run(faces: np.ndarray) -> np.ndarray:
         for face in faces:
-            done = pixels.copy()
-            composite(done, face, box, crop, mask)
-            encoder.convert(done, *nv12_planes(out))
+            out[:] = plate.nv12
+            splice(plate, plate.blended(pixels, face, box), encoder, out)
         return out
 
     return run

@@ -25,6 +25,7 @@ EMBEDDED_DIR = Path(__file__).parent / "embedded"
 CHECKPOINTS = (EMBEDDED, *VERSIONS)
 """Those that always have a name; folders of fine-tunes add theirs (`available`)."""
 PRECISIONS = ("fp32", "fp16", "fp8")
+_FP8_BACKENDS = (AUTO, "cuda graph")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class MuseTalkModel:
 
     Raises:
         MissingModel: a file of the checkpoint is not there; the message says how to get it.
-        ValueError: an unknown name.
+        ValueError: an unknown name, or fp8 for a backend that has none.
     """
 
     checkpoint: str = EMBEDDED
@@ -65,6 +66,10 @@ class MuseTalkModel:
         object.__setattr__(self, "roots", tuple(Path(root) for root in self.roots))
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision {self.precision!r} is unknown; use one of {', '.join(PRECISIONS)}")
+        if self.precision == "fp8" and self.backend not in _FP8_BACKENDS:
+            raise ValueError(
+                f"backend {self.backend} has no fp8; choose backend {' or '.join(_FP8_BACKENDS)}, or precision fp16"
+            )
         if self.checkpoint == EMBEDDED:
             return
         known = [*CHECKPOINTS, *fine_tunes(self.roots)]

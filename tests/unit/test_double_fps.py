@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from media import decode, sine
-from streams import Stub
+from streams import Stub, as_nv12
 
 from talkinghead.nodes.core import color
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.double_fps import DoubledStream
-from talkinghead.nodes.core.frames import MappedStream, RunContext, TensorStream, as_nv12
+from talkinghead.nodes.core.frames import MappedStream, RunContext, TensorStream
 from talkinghead.nodes.core.metrics import av_difference, psnr
 from talkinghead.nodes.core.video_write import WriteOptions, write_video
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from media import decode, decode_sound, impulse, numbered_frame, read_number, sine, write_sound
-from streams import Stub, numbered
+from streams import Stub, as_nv12, numbered
 
 from talkinghead.nodes.core import color, encoders, sound_copy, video_encode
 from talkinghead.nodes.core.audio import MemoryAudio, open_audio
 from talkinghead.nodes.core.encoders import CODECS, ENCODERS, QUALITIES, encoder_options
-from talkinghead.nodes.core.frames import RunContext, TensorStream, as_nv12
+from talkinghead.nodes.core.frames import RunContext, TensorStream
 from talkinghead.nodes.core.images import image_notes, rgb_frames
 from talkinghead.nodes.core.metrics import av_difference, psnr
 from talkinghead.nodes.core.video_read import VideoStream, probe_video

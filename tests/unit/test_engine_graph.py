@@ -67,6 +67,19 @@ def request(log, function=stub_stage):
     )
 
 
+def fails_recorded():
+    """A stage whose recorded call fails."""
+    calls = []
+
+    def stage(a, b):
+        calls.append(1)
+        if len(calls) > engine_graph.WARM_UPS:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return stub_stage(a, b)
+
+    return stage
+
+
 def test_warm_up_record_replay(card):
     settings = []
 
@@ -121,16 +134,8 @@ def test_a_broken_capture_gives_its_pool_back(card, monkeypatch, broken_off):
     release = lambda device, pool: card.append(f"release {device} {pool}")  # noqa: E731
     monkeypatch.setattr(torch._C, "_cuda_releasePool", release, raising=False)
     monkeypatch.setattr(engine_graph, "_failed_graphs", [])
-    calls = []
-
-    def stage(a, b):
-        calls.append(1)
-        if len(calls) > engine_graph.WARM_UPS:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        return stub_stage(a, b)
-
     with pytest.raises(RuntimeError, match="not permitted"):
-        GraphRunner(request(card, stage))
+        GraphRunner(request(card, fails_recorded()))
     after = card[card.index("reset") + 1 :]
     assert after == ["end 0 (0, 7)", "release 0 (0, 7)"][: 2 if broken_off else 1]
     assert len(engine_graph._failed_graphs) == broken_off
@@ -148,16 +153,8 @@ def test_what_fails_before_the_capture_has_no_pool(card, monkeypatch):
 
 
 def test_a_recording_that_fails_is_reset(card):
-    calls = []
-
-    def stage(a, b):
-        calls.append(1)
-        if len(calls) > engine_graph.WARM_UPS:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        return stub_stage(a, b)
-
     before = torch.backends.cudnn.benchmark
     with pytest.raises(RuntimeError, match="not permitted"):
-        GraphRunner(request(card, stage))
+        GraphRunner(request(card, fails_recorded()))
     assert card[-1] == "reset"
     assert torch.backends.cudnn.benchmark == before

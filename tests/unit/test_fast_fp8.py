@@ -99,9 +99,35 @@ def test_nothing_is_kept_if_nothing_is_close_enough(nets, given, every_layer):
     before = fast(*given)
     outcome = fast_fp8.quantise(fast, given, least_db=500)
     assert outcome.layers == ()
-    assert "at least 45 dB" in outcome.text
+    assert "at least 500 dB" in outcome.text
     assert "fp16 runs" in outcome.text
     assert torch.equal(fast(*given), before)
+
+
+def test_pictures_that_are_not_finite_are_not_close(nets, given, monkeypatch):
+    """A layer that overflows beside others must not pass because NaN compares with nothing."""
+    chosen = []
+    monkeypatch.setattr(fast_fp8, "_quick", lambda slot: "decoder up" in slot.title)
+    monkeypatch.setattr(
+        fast_fp8, "_choose", lambda slots, *_: chosen.append([s.quantise() for s in slots]) or list(slots)
+    )
+    fast = fast_nets(nets, TorchOps())
+    real = fast.decoder.ops.conv_add
+
+    def overflows(x, weight, *rest):
+        made, sums = real(x, weight, *rest)
+        return (made * float("nan") if weight.step is not None else made), sums
+
+    monkeypatch.setattr(fast.ops, "conv_add", overflows, raising=False)
+    outcome = fast_fp8.quantise(fast, given)
+    assert chosen
+    assert not any(title.endswith("conv2") for title in outcome.layers)
+    assert fast(*given).isfinite().all()
+
+
+def test_without_a_layer_that_gains_the_report_says_so(nets, given, monkeypatch):
+    monkeypatch.setattr(fast_fp8, "_quick", lambda slot: False)
+    assert "large enough" in fast_fp8.quantise(fast_nets(nets, TorchOps()), given).text
 
 
 def test_narrow_layers_are_left_in_fp16(nets, given):
@@ -124,6 +150,8 @@ def test_fp8_is_a_precision_of_the_loader_that_loads_fp16():
     assert built.weights_dtype == torch.float16
     assert not MuseTalkModel(precision="fp16").build().wants_fp8
     assert MuseTalkModel(precision="fp8").key != MuseTalkModel(precision="fp16").key
+    with pytest.raises(ValueError, match="inductor has no fp8; choose backend auto or cuda graph"):
+        MuseTalkModel(precision="fp8", backend="inductor")
 
 
 def test_the_fast_form_says_what_became_of_it(nets, monkeypatch, every_layer):
