@@ -11,12 +11,12 @@ import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.engine_spec import is_out_of_memory
-from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
+from ..core.frames import FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.host_copy import Arriving, HostCopies
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.report import FrameList, Report
 from .handle import MuseTalkModel
-from .speech import Speech
+from .speech import Heard
 
 if TYPE_CHECKING:
     from ..core.engine import StageEngine
@@ -30,7 +30,7 @@ _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face":
 
 
 class CropStream(FrameStream):
-    """Face crops (n, crop, crop, 3) for every video frame of `speech`, each with its placement.
+    """Face crops (n, crop, crop, 3) for every video frame of `speech` (a file's or live), each with its placement.
 
     The network always runs on `batch` frames counted from frame 0 (the tail is padded and trimmed), so
     the result depends neither on where the audio ends nor on how many frames the consumer asks for.
@@ -38,7 +38,7 @@ class CropStream(FrameStream):
 
     stage = "MuseTalk render"
 
-    def __init__(self, model: MuseTalkModel, avatar: AvatarPacket, speech: Speech, batch: int = 8) -> None:
+    def __init__(self, model: MuseTalkModel, avatar: AvatarPacket, speech: Heard, batch: int = 8) -> None:
         if not 1 <= batch <= MAX_BATCH:
             raise ValueError(f"batch {batch} is outside 1..{MAX_BATCH}; 8 suits most machines")
         if speech.model.key != model.key:
@@ -48,7 +48,7 @@ class CropStream(FrameStream):
         size = model.config.crop_size
         self.info = FrameInfo(size, size, speech.fps, speech.n_frames)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
         network = _Network(ctx, self.model, self.batch)
         faceless, broken = FrameList(), FrameList()
         try:
@@ -59,9 +59,10 @@ class CropStream(FrameStream):
                     found = batch.found
                     faceless.add(batch.start, ~found)
                     broken.add(batch.start, ~finite & found)
+                    last = self.speech.ends_at(batch.start + len(found))
                     for i in range(0, len(found), n):
                         placed = Placement(batch.index[i : i + n], (found & finite)[i : i + n])
-                        yield crops[i : i + n], placed
+                        yield crops[i : i + n], placed, last and i + n >= len(found)
         finally:
             network.tell()
             why = {"no face in the avatar": faceless, "the network's output is not finite": broken}
@@ -69,10 +70,16 @@ class CropStream(FrameStream):
                 if frames:
                     ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
 
-    def _batches(self, ctx: RunContext, resident: Resident, network: _Network) -> Iterator[_Batch]:
-        """Start every batch; whoever asks for the next one need not have looked at the last."""
+    def _batches(self, ctx: RunContext, resident: Resident, network: _Network) -> Iterator[_Batch | None]:
+        """Start every batch; whoever asks for the next one need not have looked at the last.
+
+        None: the speech has no more at hand and will wait for sound.
+        """
         start = 0
         for tokens in self.speech.windows(ctx, self.batch):
+            if tokens is None:
+                yield None
+                continue
             count = tokens.shape[0]
             index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
             with ctx.report.timed("neural"):
@@ -95,10 +102,11 @@ class _Batch:
     finite: Arriving
 
 
-def _one_ahead(batches: Iterator[_Batch], device: torch.device) -> Iterator[_Batch]:
-    """On a card: give a batch when the next one has been started, so that the card never waits for the host."""
+def _one_ahead(batches: Iterator[_Batch | None], device: torch.device) -> Iterator[_Batch]:
+    """On a card: give a batch when the next one has been started, so that the card never waits for the host; or when
+    None says that there is no next one yet."""
     if device.type != "cuda":
-        yield from batches
+        yield from (batch for batch in batches if batch is not None)
         return
     waiting: _Batch | None = None
     for batch in batches:
@@ -217,7 +225,7 @@ class CompositeStream(FrameStream):
 
         return CompositeNv12Stream(self, matrix, color_range)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
         source = self.crops.chunks(ctx, n)
         try:
             with ctx.use_avatar(self.avatar) as resident:
@@ -226,7 +234,7 @@ class CompositeStream(FrameStream):
                         raise StageError("Composite: a chunk has no placement")
                     with ctx.report.timed("composite"):
                         frames = self._blend(resident.reader, chunk.frames.cpu().numpy(), chunk.placement)
-                    yield frames, None
+                    yield frames, None, chunk.is_last
         finally:
             source.close()
 
