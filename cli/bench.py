@@ -37,6 +37,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--calibrate", action="store_true", help="recommend settings and project speed by stride"
     )
+    bench.add_argument(
+        "--live",
+        action="store_true",
+        help="measure live rendering instead: time to the first frame, steady speed by push size, memory over time",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -54,6 +59,11 @@ def _bench(args: argparse.Namespace) -> int:
     card = device.type == "cuda"
     if card and not torch.cuda.is_available():
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
+    if args.live:
+        from .bench_live import bench_live
+
+        precisions = _words(args.precision) or (("fp16",) if card else ("fp32",))
+        return bench_live(args, device, precisions, _numbers(args.batches))
     options = BenchOptions(
         device,
         size=args.size or ("full" if card else "embedded"),

@@ -181,7 +181,8 @@ class _Listener:
         )
         self._frame = 0
         self._due = HOP_ROWS * SAMPLES_PER_ROW
-        self._engine: StageEngine | None = None
+        # Before the first sound is there, for opening takes longer than a frame may.
+        self._engine = self._open()
 
     def feed(self, block: np.ndarray) -> Iterator[Tensor]:
         """Take 16 kHz samples; yield the tokens (k, n_tokens, width) of the frames that each evaluation makes ready."""
@@ -237,10 +238,13 @@ class _Listener:
         self._frame += count
         return tokens.flatten(1, 2)
 
+    def _open(self) -> StageEngine:
+        # Its choice of backend is no news for the report of the run.
+        return self._ctx.engine(self._model, live_stage, 1, report=Report())
+
     def _states(self, sound: Tensor, first: Tensor) -> Tensor:
-        if self._engine is None or self._engine.closed:
-            # Its choice of backend is no news for the report of the run.
-            self._engine = self._ctx.engine(self._model, live_stage, 1, report=Report())
+        if self._engine.closed:  # its memory was wanted for something else meanwhile
+            self._engine = self._open()
         device = self._engine.device
         return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
 
@@ -278,6 +282,13 @@ def live_stage(nets: MuseTalkNets, device: torch.device) -> tuple[StageSpec, Liv
         outputs=(TensorSpec("states", (rows, config.n_states, config.d_model), nets.weights_dtype),),
     )
     return spec, LiveStage(nets, device)
+
+
+def sound_needed(model: MuseTalkModel, frames: int, fps: Fraction) -> int:
+    """Return the 16 kHz samples that have to be there before the first `frames` frames are all heard."""
+    window = model.config.window_rows
+    rows = speech_row_start(frames - 1, fps) + window + LOOK_AHEAD_ROWS
+    return max(1, -(-rows // HOP_ROWS)) * HOP_ROWS * SAMPLES_PER_ROW
 
 
 def window_rows(model: MuseTalkModel) -> int:
