@@ -32,12 +32,12 @@ def stream_musetalk(
 ) -> Iterator[FrameChunk]:
     """Yield the frames of `avatar` speaking `audio`; see `StreamFrames`.
 
-    At 25 fps a frame hears 80 ms beyond its own end, and the rule "live" 40 ms more (`live_speech`): a chunk of 8 frames
-    is begun when 440 ms of its sound have arrived.
+    At 25 fps a frame hears 80 ms beyond its own end, and the rule "live" 80 ms more (`live_speech`): a chunk of 8 frames
+    is begun when 480 ms of its sound have arrived.
 
     Args:
         first_batch: live features only: frames of the first chunk, 1 to `batch`; None for `batch`. 2 are begun after
-            200 ms of sound, which helps where sound arrives faster than it plays (text to speech) and nowhere else: the
+            240 ms of sound, which helps where sound arrives faster than it plays (text to speech) and nowhere else: the
             second chunk needs as much sound as ever.
 
     Raises:

@@ -14,7 +14,7 @@ from talkinghead.nodes.musetalk import live_speech
 from talkinghead.nodes.musetalk.live_speech import ClipSound, LiveSpeech
 from talkinghead.nodes.musetalk.whisper import mel_filters
 
-ROWS, HOP, AHEAD = 60, 2, 2
+ROWS, HOP, AHEAD = 60, 4, 4
 
 
 @pytest.fixture(autouse=True)
@@ -149,14 +149,14 @@ def test_no_sound_is_no_frames(ctx, tiny_model):
 
 
 def test_a_batch_comes_as_soon_as_its_sound_is_there_and_not_before(ctx, tiny_model):
-    """25 fps, batch 8: the last row of frame 7 ends at 400 ms, 40 ms of look-ahead: at 440 ms and no sample earlier."""
+    """25 fps, batch 8: the last row of frame 7 ends at 400 ms, 80 ms of look-ahead: at 480 ms and no sample earlier."""
     audio, sound = LiveAudio(16000), chirp(16000)
     speech = LiveSpeech(tiny_model, audio, Fraction(25))
     given = speech.windows(ctx, 8)
-    audio.push(sound[:7039])
+    audio.push(sound[:7679])
     assert next(given) is None
     assert not speech.ends_at(8)
-    audio.push(sound[7039:7040])
+    audio.push(sound[7679:7680])
     assert len(next(given)) == 8
     assert not speech.ends_at(8)
     given.close()
@@ -232,5 +232,17 @@ def test_an_hour_holds_no_more_than_a_minute(tiny_model, monkeypatch):
     for _ in range(3600):
         list(listener.feed(second))
     assert listener._end == 3600 * 16000
-    assert listener._frame == 3600 * 25 - 3
+    assert listener._frame == 3600 * 25 - 4
     assert len(listener._buffer) == 2 * ROWS * 320
+
+
+@pytest.mark.parametrize(("frames", "ms"), [(1, 240), (2, 240), (4, 320), (8, 480)])
+def test_the_sound_that_is_needed_is_what_the_rule_waits_for(ctx, tiny_model, frames, ms):
+    needed = live_speech.sound_needed(tiny_model, frames, Fraction(25))
+    assert needed == ms * 16
+    audio, sound = LiveAudio(16000), chirp(needed)
+    given = LiveSpeech(tiny_model, audio, Fraction(25)).windows(ctx, frames)
+    audio.push(sound[:-1])
+    assert next(given) is None
+    audio.push(sound[-1:])
+    assert len(next(given)) == frames

@@ -86,15 +86,15 @@ def test_the_last_chunk_is_marked_at_every_rate(tiny_model, avatar, tone, fps, n
 def test_frames_come_while_sound_is_still_missing(tiny_model, avatar, tone):
     audio, sound, ctx = LiveAudio(16000), tone(2).samples[0], RunContext()
     chunks = stream_musetalk(ctx, tiny_model, avatar(), audio, batch=8, first_batch=2)
-    audio.push(sound[:3200])
+    audio.push(sound[:3840])
     chunk = next(chunks)
     assert (chunk.num_frames, chunk.is_last) == (2, False)
-    audio.push(sound[3200:8320])
+    audio.push(sound[3840:8960])
     chunk = next(chunks)
     assert (chunk.frame_start, chunk.num_frames, chunk.is_last) == (2, 8, False)
     audio.end()
     rest = list(chunks)
-    assert [(c.frame_start, c.num_frames, c.is_last) for c in rest] == [(10, 3, True)]
+    assert [(c.frame_start, c.num_frames, c.is_last) for c in rest] == [(10, 4, True)]
 
 
 def test_no_sound_gives_no_chunk_and_no_film(tiny_model, avatar, tmp_path):
