@@ -104,7 +104,7 @@ def test_rules_that_every_plan_keeps(mode, rest):
             plans.append(p)
             assert len(pulled) - p.frame - 1 <= LOOK_AHEAD
         assert [p.frame for p in plans] == list(range(len(energies)))
-        before = np.concatenate([[0.0], energies])
+        around_it = np.concatenate([[0.0], energies, [0.0]])
         for p in plans:
             i = p.frame
             assert (p.stride == 0) == (p.weight == 0 or not usable[i])
@@ -118,7 +118,7 @@ def test_rules_that_every_plan_keeps(mode, rest):
                 assert around[-1].is_key
                 assert all(q.stride and (q.left, q.right) == (p.left, p.right) for q in around[1:-1])
                 assert p.left < i < p.right
-                assert p.right - p.left <= options.stride(energies[i], before[i])
+                assert p.right - p.left <= options.stride(*around_it[i : i + 3])
             if p.is_key and i + 1 < len(plans) and plans[i + 1].stride == 0:
                 assert p.left == i  # a run ends on a key
             if p.stride and (i == 0 or not plans[i - 1].stride or i + 1 == len(plans)):
