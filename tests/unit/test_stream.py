@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunCancelled, RunContext, StageError
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.timeline import parse_fps
@@ -123,6 +124,13 @@ def test_a_live_stream_can_be_written_and_its_end_is_its_length(tiny_model, avat
     assert told == []
 
 
+def test_a_cadence_is_not_for_live_sound(tiny_model, avatar, tone):
+    speech = LiveSpeech(tiny_model, LiveAudio(16000), Fraction(25))
+    cadence = Cadence(tone(1), Fraction(25), CadenceOptions("2"))
+    with pytest.raises(ValueError, match="live sound has none yet"):
+        CropStream(tiny_model, avatar(), speech, cadence=cadence)
+
+
 def test_what_cannot_work_is_refused_at_the_call(tiny_model, avatar, tone):
     packet, ctx = avatar(), RunContext()
     odd = avatar("odd", size=(97, 80))
@@ -176,7 +184,7 @@ def test_a_broken_line_and_a_cancel_end_the_run_by_name(tiny_model, avatar, tone
     audio.push(tone(0.6).samples[0])
     next(chunks)
     audio.fail(ConnectionError("line cut"))
-    with pytest.raises(StageError, match="MuseTalk render, from frame 8: line cut"):
+    with pytest.raises(StageError, match="Speech features: line cut"):
         next(chunks)
     flag = []
     ctx = RunContext(is_cancelled=lambda: len(flag) > 3 or flag.append(1))
