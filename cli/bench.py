@@ -43,6 +43,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         help="measure stages ahead of each other against one after the other instead: embedded engine, 512x512, encoder "
         "and sound included",
     )
+    bench.add_argument(
+        "--live",
+        action="store_true",
+        help="measure live rendering instead: time to the first frame, steady speed by push size, memory over time",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -62,6 +67,11 @@ def _bench(args: argparse.Namespace) -> int:
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
     if args.overlap:
         return _bench_overlap(args, device)
+    if args.live:
+        from .bench_live import bench_live
+
+        precisions = _words(args.precision) or (("fp16",) if card else ("fp32",))
+        return bench_live(args, device, precisions, _numbers(args.batches))
     options = BenchOptions(
         device,
         size=args.size or ("full" if card else "embedded"),

@@ -159,6 +159,8 @@ def _workflow(cls: type[io.ComfyNode]) -> dict[str, str]:
 
 def _collect(ctx: ComfyContext, frames, start: int, count: int) -> torch.Tensor:
     info = frames.info
+    if info.n_frames is None:
+        raise ValueError("a live stream has no known length to choose frames from; use Write Video")
     end = info.n_frames if count == 0 else min(info.n_frames, start + count)
     if start >= info.n_frames:
         raise ValueError(

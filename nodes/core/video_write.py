@@ -94,14 +94,14 @@ def write_video(
     target = _check_target(path)
     stream = _encodable(stream)
     info = stream.info
-    if info.n_frames < 1:
+    if info.n_frames == 0:
         raise ValueError("the stream has 0 frames; give at least one (is the audio empty?)")
     audio = _check_audio(audio, info, ctx.report)
     temp = target.with_name(f".{target.stem[:32]}.part-{os.getpid()}-{next(_serial)}{target.suffix}")
     try:
         file = _open(temp, info, audio, options, ctx.report)
         try:
-            first_frame = _run(stream, file, ctx, options.chunk)
+            first_frame, n_frames = _run(stream, file, ctx, options.chunk)
         except BaseException:
             file.abandon()
             raise
@@ -118,8 +118,8 @@ def write_video(
         file.width,
         file.height,
         info.fps,
-        info.n_frames,
-        info.seconds,
+        n_frames,
+        n_frames / info.fps,
         file.encoder,
         (file.width, file.height) != (info.width, info.height),
         size,
@@ -159,6 +159,8 @@ def _check_audio(audio: AudioClip | None, info: FrameInfo, report: Report) -> Au
     if audio.n_samples < 1:
         report.warn("the sound has 0 samples; the video has no sound track")
         return None
+    if info.seconds is None:
+        return audio
     apart = Fraction(audio.n_samples, audio.sample_rate) - info.seconds
     if abs(apart) > 1 / info.fps:
         which = "longer" if apart > 0 else "shorter"
@@ -187,9 +189,9 @@ def _open(
         ) from e
 
 
-def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> float:
-    """Feed the writer thread from the stream; return the clock at the first encoded frame."""
-    total = stream.info.n_frames
+def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> tuple[float, int]:
+    """Feed the writer thread from the stream; return the clock at the first encoded frame, and the frames written."""
+    total, done = stream.info.n_frames, 0
     writer, copies = _Writer(file, total), HostCopies(QUEUE_CHUNKS + 2)
     try:
         writer.start()
@@ -201,11 +203,14 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
                     break
                 with ctx.report.timed("wait for writer"):
                     writer.put(copies.send(item.frames), ctx)
+                    done = item.frame_start + item.num_frames
                     if ctx.overlap is False:
-                        writer.drain(item.frame_start + item.num_frames, ctx)
-                ctx.tick(item.frame_start + item.num_frames, total)
+                        writer.drain(done, ctx)
+                ctx.tick(done, total)
+        if not done:
+            raise ValueError("the stream ended without a frame; give at least one (was there any sound?)")
         with ctx.report.timed("wait for writer"):
-            return writer.finish(ctx)
+            return writer.finish(ctx), done
     finally:
         writer.stop()
 
@@ -213,7 +218,7 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
 class _Writer:
     """The thread that encodes. Its error is raised in the caller at the next `put` or at `finish`."""
 
-    def __init__(self, file: VideoFile, total: int) -> None:
+    def __init__(self, file: VideoFile, total: int | None) -> None:
         self._file, self._total, self._done = file, total, 0
         self._queue: queue.Queue[Arriving | None] = queue.Queue(QUEUE_CHUNKS)
         self._stop, self._written = threading.Event(), threading.Event()
@@ -276,7 +281,7 @@ class _Writer:
         error = self._error
         if error is None:
             return
-        where = f"video writer, frame {self._done} of {self._total}"
+        where = f"video writer, frame {self._done}" + ("" if self._total is None else f" of {self._total}")
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StageError(
                 f"{where}: the disk is full ({error.strerror}); free some space and run again"
