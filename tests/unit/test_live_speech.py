@@ -19,7 +19,7 @@ ROWS, HOP, AHEAD = 60, 4, 4
 
 @pytest.fixture(autouse=True)
 def _short_window(monkeypatch):
-    """1.2 s instead of 8: the window slides within a short clip."""
+    """1.2 s instead of 12: the window slides within a short clip."""
     monkeypatch.setattr(live_speech, "WINDOW_ROWS", ROWS)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
