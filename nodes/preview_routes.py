@@ -26,6 +26,7 @@ from .core.report import Report
 EVENT = "talkinghead.preview"
 ROUTE = "/talkinghead/preview/{token:[0-9a-f]{32}}"
 TOKENS_KEPT = 64
+_POLL_S = 0.05
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -54,6 +55,7 @@ def register() -> None:
         return
     server.routes.get(f"{ROUTE}/init")(_init)
     server.routes.get(f"{ROUTE}/segments")(_segments)
+    server.routes.get(f"{ROUTE}/stream")(_stream)
 
 
 @contextmanager
@@ -128,3 +130,39 @@ async def _segments(request: web.Request) -> web.Response:
         return web.Response(status=204, headers=_HEADERS)
     headers = {**_HEADERS, "X-First": str(first), "X-Next": str(following)}
     return web.Response(body=body, content_type="video/mp4", headers=headers)
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    """The whole preview as one answer that goes on until the run ends, for pages that may not use MediaSource."""
+    run = _find(request)
+    if isinstance(run, web.Response):
+        return run
+    answer = web.StreamResponse(headers=_HEADERS)
+    answer.content_type = "video/mp4"
+    await answer.prepare(request)
+    sent_init, following = False, 0
+    while run.running:
+        _, after, body = await asyncio.to_thread(run.read, following)
+        if not body:
+            await asyncio.sleep(_POLL_S)
+            continue
+        if not await _sent(answer, body if sent_init else run.init + body, run):
+            break
+        sent_init, following = True, after
+    return answer
+
+
+async def _sent(answer: web.StreamResponse, data: bytes, run: PreviewRun) -> bool:
+    """Send when the client takes it; False if the run ends before. A player that is paused takes nothing."""
+    sending = asyncio.ensure_future(answer.write(data))
+    try:
+        while not sending.done():
+            if not run.running:
+                return False
+            await asyncio.wait({sending}, timeout=_POLL_S)
+        sending.result()
+    except ConnectionError:  # the page is gone
+        return False
+    finally:
+        sending.cancel()
+    return True

@@ -140,6 +140,11 @@ class PreviewRun:
     # What a server asks
 
     @property
+    def running(self) -> bool:
+        """Whether the render goes on; once False there is nothing to read any more."""
+        return not self._ended
+
+    @property
     def init(self) -> bytes:
         """The init segment; empty until there is one."""
         return self._init
@@ -171,7 +176,7 @@ class PreviewRun:
                     yield group.path, at, group.ends[at - group.first - 1] if at > group.first else 0, end
 
     def state(self) -> dict:
-        """Return what the page is told: token, state, MIME type, segments there are, and figures that are known.
+        """Return what the page is told: token, state, MIME type, length of the whole, segments there are, known figures.
 
         state: "running", "finished" or "stopped". first and next bound the segments that can be read; playback can
         start at first. problem says why there is no picture, "" if there is or will be one.
@@ -182,6 +187,7 @@ class PreviewRun:
             "token": self.token,
             "state": self._ended or "running",
             "mime": self._mime,
+            "seconds": float(self._info.seconds),
             "first": first,
             "next": self._next,
             "problem": self._problem,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+import socket
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import av
 import pytest
@@ -118,6 +121,39 @@ def test_a_render_is_watched_while_it_runs(client, comfy_server):
     assert film.endswith(".mp4")
     ended = get(comfy_server, f"/talkinghead/preview/{page.events[-1]['token']}/segments")
     assert ended[0] == 204, "gone, and not an error of who asks late"
+
+
+def test_one_endless_answer_holds_the_preview_too(client, comfy_server):
+    """For pages that may not use MediaSource; it ends with the run, also for a reader that never reads."""
+    got, idle = [], []
+
+    def follow(what: str, data: dict) -> bool:
+        if what == EVENT and data["next"] and not idle:
+            path = f"/talkinghead/preview/{data['token']}/stream"
+            assert get(comfy_server, path, Origin="http://evil.example")[0] == 403
+            where = urllib.parse.urlsplit(comfy_server.url)
+            idle.append(socket.create_connection((where.hostname, where.port)))
+            idle[0].sendall(f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+            reader.append(pool.submit(lambda: got.append(get(comfy_server, path))))
+        return False
+
+    reader = []
+    with ThreadPoolExecutor() as pool:
+        run = client.run(stub_prompt(samples=3 * RATE, sleep_s=0.1, prefix="endless"), interrupt_when=follow)
+        reader[0].result(30)
+    with idle[0] as connection:
+        connection.settimeout(30)
+        answer = b""
+        while not answer.endswith(b"\r\n0\r\n\r\n"):  # the last chunk: the server has ended the answer
+            piece = connection.recv(1 << 16)
+            assert piece, "closed in the middle of a chunk"
+            answer += piece
+    assert run.status == "success", run
+    [(status, headers, body)] = got
+    assert (status, headers["Content-Type"]) == (200, "video/mp4")
+    numbers = [read_index(f) for f in decode(body).frames]
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) > 40, "75 frames are rendered"
 
 
 def test_an_interrupt_ends_the_preview_and_leaves_nothing(client, comfy_server):

@@ -97,5 +97,5 @@ def test_two_copies_of_the_pack_add_the_routes_once(routes, server, caplog):
     routes.register()
     count = len(server.routes)
     routes.register()
-    assert len(server.routes) == count == 2
+    assert len(server.routes) == count == 3
     assert "another copy" in caplog.text
