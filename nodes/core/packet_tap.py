@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from .report import Report
+from .stage_thread import wait_for_end
 
 if TYPE_CHECKING:
     import av
@@ -96,7 +97,7 @@ class TapThread:
         self._closed.set()
         with suppress(queue.Full):  # wakes a thread that waits; one behind a full queue does not wait
             self._queue.put_nowait(None)
-        self._thread.join(END_S)
+        wait_for_end(self._thread, END_S)
         if self._thread.is_alive():
             self._drop(f"it did not end within {END_S:.0f} s")
 

@@ -2,7 +2,10 @@
 
 import errno
 import io
+import random
+import signal
 import threading
+import time
 from fractions import Fraction
 
 import av
@@ -12,7 +15,7 @@ from streams import numbered
 
 from talkinghead.nodes.core import fragments, preview
 from talkinghead.nodes.core.audio import MemoryAudio
-from talkinghead.nodes.core.frames import FrameInfo, RunContext
+from talkinghead.nodes.core.frames import FrameInfo, RunCancelled, RunContext
 from talkinghead.nodes.core.preview import NOTIFY_PER_S, PreviewRun, reported_figures
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.core.video_write import WriteOptions, write_video
@@ -219,6 +222,36 @@ def test_an_error_removes_the_segments_and_says_stopped(tmp_path):
     assert page.states[-1]["state"] == "stopped"
     assert list((tmp_path / "temp").iterdir()) == []
     assert not any(t.name.startswith("talkinghead") for t in threading.enumerate())
+
+
+def test_stops_at_random_moments_leave_nothing(tmp_path):
+    """Ten by the user and ten by Ctrl-C, from the opening of the file to its last frame."""
+    usual, rng = 0.0, random.Random(3)
+    stopped = 0
+    for k in range(21):
+        stop, began, stream = threading.Event(), time.perf_counter(), numbered(60)
+        ctx = RunContext(is_cancelled=stop.is_set)
+        page = Page(tmp_path / "temp", stream, ctx.report)
+        act = stop.set if k % 2 else lambda: signal.raise_signal(signal.SIGINT)
+        timer = threading.Timer(rng.random() * usual, act if k else lambda: None)
+        timer.start()
+        try:
+            options = WriteOptions("libx264", "draft", tap=page.run)
+            write_video(stream, tmp_path / "a.mp4", ctx, None, options)
+            timer.join()
+            time.sleep(0.01)  # Python raises the Ctrl-C of another thread a moment later
+        except (RunCancelled, KeyboardInterrupt):
+            stopped += 1
+        finally:
+            page.run.end(False)  # as the node does
+        timer.join()
+        usual = usual or time.perf_counter() - began
+        assert not page.run.running
+        assert [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "a.mp4"] == []
+        assert not (tmp_path / "temp").exists() or list((tmp_path / "temp").iterdir()) == []
+        assert [t.name for t in threading.enumerate() if t.name.startswith("talkinghead")] == []
+        (tmp_path / "a.mp4").unlink(missing_ok=True)
+    assert stopped >= 8
 
 
 def test_tokens_are_not_guessed_from_one_another(tmp_path):
