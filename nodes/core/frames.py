@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
@@ -286,7 +286,7 @@ class FrameStream(ABC):
         """
         return None
 
-    def chunks(self, ctx: RunContext, n: int) -> Iterator[FrameChunk]:
+    def chunks(self, ctx: RunContext, n: int) -> Generator[FrameChunk, None, None]:
         """Yield the stream as FrameChunks of at most `n` frames.
 
         Checks the contract (shape, dtype, number of frames), asks for cancel once per chunk, and wraps
@@ -360,5 +360,7 @@ class MappedStream(FrameStream):
         self.info = replace(source.info, **changes)
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        for chunk in self._source.chunks(ctx, n):
-            yield self._function(ctx, chunk), None
+        # Left to the interpreter to close, it would lose a Ctrl-C that comes meanwhile.
+        with closing(self._source.chunks(ctx, n)) as chunks:
+            for chunk in chunks:
+                yield self._function(ctx, chunk), None
