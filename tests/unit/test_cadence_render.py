@@ -1,5 +1,6 @@
 """Rendering at a cadence: every frame is what its plan says, whatever is pulled, missing or not finite."""
 
+import threading
 from dataclasses import replace
 from fractions import Fraction
 
@@ -124,8 +125,26 @@ def test_the_result_depends_neither_on_chunks_nor_on_the_run(tiny_model, avatar,
     half = stream.chunks(RunContext(), 5)
     next(half)
     half.close()
-    for n in (1, 7):
-        assert torch.equal(run(stream, n=n)[0], whole)
+    for n, overlap in ((1, True), (7, False)):
+        assert torch.equal(run(stream, RunContext(overlap=overlap), n)[0], whole)
+
+
+def test_batch_1_and_batch_8_agree(tiny_model, avatar):
+    packet, audio = avatar(), spoken(*SPEECH)
+    one, eight = (run(crops(tiny_model, packet, audio, "3", batch=b))[0].int() for b in (1, 8))
+    difference = (one - eight).abs()
+    assert int(difference.max()) <= 1
+    assert float((difference > 0).float().mean()) <= 1e-3
+
+
+def test_stopping_early_leaves_no_thread(tiny_model, avatar):
+    before = set(threading.enumerate())
+    stream = crops(tiny_model, avatar(), spoken(*SPEECH))
+    source = CompositeStream(stream, stream.avatar).chunks(RunContext(overlap=True), 4)
+    next(source)
+    assert set(threading.enumerate()) > before
+    source.close()
+    assert set(threading.enumerate()) == before
 
 
 def test_dense_without_rest_is_the_plain_render_and_with_rest_its_speech(tiny_model, avatar):
