@@ -19,6 +19,7 @@ from .handle import MuseTalkModel
 from .speech import Speech
 
 if TYPE_CHECKING:
+    from ..core.cadence import Cadence
     from ..core.engine import StageEngine
     from ..core.pool import Resident
 
@@ -34,21 +35,49 @@ class CropStream(FrameStream):
 
     The network always runs on `batch` frames counted from frame 0 (the tail is padded and trimmed), so
     the result depends neither on where the audio ends nor on how many frames the consumer asks for.
+    With a `cadence` only key frames are drawn and the mouth rests in silence, see `cadence_render`; without one, or
+    with a plain one, every frame is drawn.
     """
 
     stage = "MuseTalk render"
 
-    def __init__(self, model: MuseTalkModel, avatar: AvatarPacket, speech: Speech, batch: int = 8) -> None:
+    def __init__(
+        self,
+        model: MuseTalkModel,
+        avatar: AvatarPacket,
+        speech: Speech,
+        batch: int = 8,
+        cadence: Cadence | None = None,
+    ) -> None:
         if not 1 <= batch <= MAX_BATCH:
             raise ValueError(f"batch {batch} is outside 1..{MAX_BATCH}; 8 suits most machines")
         if speech.model.key != model.key:
             raise ValueError("the speech features come from another model; connect one loader to both nodes")
         check_avatar(model, avatar)
+        if cadence is not None:
+            cadence.check(speech.audio, speech.fps)
         self.model, self.avatar, self.speech, self.batch = model, avatar, speech, batch
+        self.cadence = None if cadence is None or cadence.options.is_plain else cadence.options
         size = model.config.crop_size
         self.info = FrameInfo(size, size, speech.fps, speech.n_frames)
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
+        return self._every_frame(ctx, n) if self.cadence is None else self._at_cadence(ctx, n)
+
+    def _at_cadence(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
+        from .cadence_render import CadenceRun
+
+        with ctx.use_avatar(self.avatar) as resident:
+            run = CadenceRun(ctx, self, resident, self.cadence)
+            try:
+                for crops, placed in run.batches():
+                    for i in range(0, len(crops), n):
+                        part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
+                        yield crops[i : i + n], part
+            finally:
+                run.tell()
+
+    def _every_frame(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
         network = _Network(ctx, self.model, self.batch)
         faceless, broken = FrameList(), FrameList()
         try:

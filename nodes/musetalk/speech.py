@@ -14,6 +14,7 @@ from fractions import Fraction
 import torch
 
 from ..core.audio import AudioClip, pieces, resampled_length
+from ..core.cadence import frame_energies
 from ..core.frames import RunContext
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
@@ -40,6 +41,10 @@ class Speech:
     def n_rows(self) -> int:
         """Whole encoder rows (20 ms each) the audio fills; what lies behind is zeros."""
         return resampled_length(self.audio.n_samples, self.audio.sample_rate, SAMPLE_RATE) // SAMPLES_PER_ROW
+
+    def energies(self) -> Iterator[float]:
+        """Yield how loud every frame's own stretch of sound is (RMS, full scale 1); see `core.cadence`."""
+        return frame_energies(self.audio, self.fps)
 
     def windows(self, ctx: RunContext, n: int) -> Iterator[torch.Tensor]:
         """Yield the tokens of the next `n` frames (the last time fewer): (k, window_rows * states, width)."""
@@ -95,3 +100,13 @@ class _RowBuffer:
         if cut > 1500:
             # clone: a slice would keep the whole piece alive.
             self._rows, self._first = self._rows[cut:].clone(), self._first + cut
+
+
+def silent_tokens(ctx: RunContext, model: MuseTalkModel) -> torch.Tensor:
+    """Return what a frame hears in the middle of 30 s of digital silence: (window_rows * states, width)."""
+    nets, whisper = ctx.load(model), model.config.whisper
+    with torch.inference_mode():
+        mel = log_mel(torch.zeros(1, 1, device=ctx.device), whisper.n_mels, whisper.piece_samples)
+        states = nets.encode_audio(mel)[0]
+        middle = len(states) // 2
+        return states[middle : middle + model.config.window_rows].flatten(0, 1).clone()
