@@ -111,7 +111,7 @@ class VisemeCache:
         return self.hits / self.lookups if self.lookups else 0.0
 
     def __str__(self) -> str:
-        return f"{self.hits} of {self.lookups} ({100 * self.hit_rate:.1f} %)"
+        return f"{self.hits} of {self.lookups} lookups ({100 * self.hit_rate:.1f} %)"
 
     def find(self, key: np.ndarray) -> Viseme | None:
         """Return the nearest mouth within the gate and 2 bits of `key` (float32, any shape), or None.
@@ -242,8 +242,8 @@ def mouth_window(size: int) -> MouthWindow:
     return MouthWindow(*window, alpha)
 
 
-def cut_patch(crop: np.ndarray) -> np.ndarray:
-    """Return the mouth's window of a generated crop (size, size, 3), RGB uint8, as a view."""
+def cut_patch(crop):
+    """Return the mouth's window of a generated crop, array or tensor (size, size, 3), RGB uint8, as a view."""
     window = mouth_window(len(crop))
     return crop[window.rows, window.columns]
 

@@ -14,6 +14,7 @@ from ..core.viseme_cache import Viseme, VisemeCache, apply_patch, cut_patch, mou
 
 if TYPE_CHECKING:
     from ..core.packet import PacketReader
+    from ..core.report import Report
     from .cadence_render import DrawnFrame
 
 
@@ -58,13 +59,19 @@ class VisemeMemory:
         if crop is None:
             self.cache.drop(viseme)
         else:
-            self.cache.fill(viseme, cut_patch(crop.cpu().numpy()))
+            self.cache.fill(viseme, cut_patch(crop).cpu().numpy())
 
-    def crop(self, frame: DrawnFrame, viseme: Viseme) -> Tensor | None:
-        """Return the crop of a recalled frame, uint8 (size, size, 3) on the CPU; None if its mouth could not be drawn."""
+    def crop(self, frame: DrawnFrame, viseme: Viseme) -> tuple[Tensor, bool]:
+        """Return the crop of a recalled frame, uint8 (size, size, 3) on the CPU, and whether its mouth could be drawn."""
+        own = self._own_crop(frame.avatar)
         if viseme.patch is None:
-            return None
-        return torch.from_numpy(apply_patch(self._own_crop(frame.avatar), viseme.patch))
+            return torch.from_numpy(own), False
+        return torch.from_numpy(apply_patch(own, viseme.patch)), True
+
+    def tell(self, report: Report) -> None:
+        report.fact(
+            "viseme cache", f"{self.cache}, {len(self.cache)} mouths in {self.cache.nbytes / 2**20:.1f} MB"
+        )
 
     def _own_crop(self, avatar: int) -> np.ndarray:
         if self._own is None or self._own[0] != avatar:

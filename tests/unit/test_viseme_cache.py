@@ -100,7 +100,7 @@ def test_only_what_lies_within_the_gate_is_found():
     assert cache.find(1.2 * key) is None  # the same hash, another size
     assert (cache.hits, cache.misses, cache.lookups) == (2, 2, 4)
     assert cache.hit_rate == 0.5
-    assert str(cache) == "2 of 4 (50.0 %)"
+    assert str(cache) == "2 of 4 lookups (50.0 %)"
     assert VisemeCache(1 << 20).hit_rate == 0.0
 
 
