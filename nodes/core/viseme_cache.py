@@ -3,7 +3,7 @@
 A key is the latent of a face crop, flattened. Its 64-bit SimHash (Charikar, "Similarity Estimation Techniques from
 Rounding Algorithms", 2002) finds candidates within 2 bits; a candidate counts only if its key lies within `GATE` of the
 asked one. The hash alone is no proof: with the embedded engine, 60 s of speech and a still avatar it brings back 99 % of
-the frames at 25 dB in the mouth box, behind the gate 74 % of which the worst has 40 dB. Hashes of the audio features
+the frames at 25 dB in the mouth box, behind the gate 68 % of which the worst has 41 dB. Hashes of the audio features
 find nothing worth having: windows of the same sound differ by 80 % (median of the nearest), and what lies within 30 %
 is 2 % of the frames.
 """
@@ -20,7 +20,7 @@ from .blend import mouth_mask
 
 BITS = 64
 MAX_BITS_APART = 2
-GATE = 0.009
+GATE = 0.008
 """Largest distance of two keys, relative to the asked one's norm, at which one mouth stands for the other."""
 _BANDS, _BAND_BITS = 4, 16
 _SEED = 64

@@ -7,7 +7,7 @@ and frames from frame 0, so the result depends neither on how many frames the co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
@@ -229,7 +229,7 @@ class CadenceRun:
                 key.again = was_saved
         for key, own, ok in zip(group.keys, latents, finite.tolist(), strict=True):
             key.latents, key.ok = own, ok
-            self._keys[key.plan.frame] = key
+            self._keys[key.plan.frame] = replace(key)  # as drawn: the frame itself may be eased
 
     def _interpolate(self, frames: list[DrawnFrame]) -> None:
         """Frames between two keys: generated latents on the sphere, plus the avatar's own movement.
