@@ -114,7 +114,9 @@ class CadenceRun:
         self._faceless, self._broken, self._again = FrameList(), FrameList(), FrameList()
         self._precision = stream.model.precision
         if self._precision == "fp8":
-            ctx.warn("fp8 is for cadence dense without rest; with this cadence the networks run in fp16")
+            ctx.warn(
+                "fp8 is for cadence dense without rest and viseme cache; with this cadence the networks run in fp16"
+            )
 
     def batches(self) -> Iterator[tuple[Tensor, Placement]]:
         """Yield the crops of every frame, in order, with their placement."""
