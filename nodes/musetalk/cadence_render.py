@@ -6,7 +6,8 @@ and frames from frame 0, so the result depends neither on how many frames the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
@@ -18,6 +19,7 @@ from torch import Tensor
 from ..core.cadence import CadenceOptions, FramePlan, StrideMix, plan_frames, slerp
 from ..core.frames import Placement, RunContext
 from ..core.host_copy import Arriving, HostCopies
+from ..core.overlap import ahead
 from ..core.pool import Resident
 from ..core.report import FrameList, Report
 from .rest import RestFaces
@@ -118,14 +120,15 @@ class CadenceRun:
                 "fp8 is for cadence dense without rest and viseme cache; with this cadence the networks run in fp16"
             )
 
-    def batches(self) -> Iterator[tuple[Tensor, Placement]]:
+    def batches(self) -> Generator[tuple[Tensor, Placement], None, None]:
         """Yield the crops of every frame, in order, with their placement."""
         from .render import _one_ahead
 
         device = self._ctx.device
-        drawn = self._between_keys(_one_ahead(self._drawing(self._planned()), device))
-        for pictures in _one_ahead(self._decoding(drawn), device):
-            yield self._shown(pictures)
+        with closing(self._planned()) as planned:
+            drawn = self._between_keys(_one_ahead(self._drawing(planned), device))
+            for pictures in _one_ahead(self._decoding(drawn), device):
+                yield self._shown(pictures)
 
     def tell(self) -> None:
         """Put into the report what was drawn how, and which frames could not be."""
@@ -146,16 +149,23 @@ class CadenceRun:
                 f"{self._options.rms_threshold:g}; lower it, or raise the sound"
             )
 
-    def _planned(self) -> Iterator[DrawnFrame]:
+    def _planned(self) -> Generator[DrawnFrame, None, None]:
+        from .render import WINDOWS_AHEAD
+
         fps, start = self._speech.fps, 0
         plans = plan_frames(self._heard(), self._options, fps, self._usable(fps))
-        for tokens in self._speech.windows(self._ctx, self._batch):
-            shown = self._avatar.avatar_indices(start, len(tokens), fps).tolist()
-            for avatar, heard in zip(shown, tokens, strict=True):
-                plan = next(plans)
-                self._mix.add(plan)
-                yield DrawnFrame(plan, avatar, bool(self._resident.reader.found[avatar]), heard)
-            start += len(tokens)
+        depth = max(2, WINDOWS_AHEAD // self._batch)
+        windows = ahead(
+            self._ctx, lambda: self._speech.windows(self._ctx, self._batch), depth, "Speech features"
+        )
+        with closing(windows):
+            for tokens in windows:
+                shown = self._avatar.avatar_indices(start, len(tokens), fps).tolist()
+                for avatar, heard in zip(shown, tokens, strict=True):
+                    plan = next(plans)
+                    self._mix.add(plan)
+                    yield DrawnFrame(plan, avatar, bool(self._resident.reader.found[avatar]), heard)
+                start += len(tokens)
 
     def _heard(self) -> Iterator[float]:
         for rms in self._speech.energies():

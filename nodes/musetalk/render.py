@@ -78,10 +78,11 @@ class CropStream(FrameStream):
         with ctx.use_avatar(self.avatar) as resident:
             run = CadenceRun(ctx, self, resident, self.cadence, self._memory(resident))
             try:
-                for crops, placed in run.batches():
-                    for i in range(0, len(crops), n):
-                        part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
-                        yield crops[i : i + n], part
+                with closing(run.batches()) as batches:
+                    for crops, placed in batches:
+                        for i in range(0, len(crops), n):
+                            part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
+                            yield crops[i : i + n], part
             finally:
                 run.tell()
 

@@ -75,7 +75,7 @@ def test_the_viseme_cache_is_off_unless_asked_for(run_node, node_classes, model,
     avatar = run_node("TalkingHeadBuildAvatar", model=model, **build).result[0]
     render = {"model": model, "avatar": avatar, "speech": speech, "batch": 8}
     crops = run_node("TalkingHeadMuseTalkRender", **render, cadence=cadence).result[0]
-    frames = run_node("TalkingHeadComposite", frames=crops, avatar=avatar).result[0]
+    frames = run_node("TalkingHeadComposite", crops=crops, avatar=avatar).result[0]
     _, report = run_node("TalkingHeadWriteVideo", frames=frames, filename_prefix="visemes/a").result
     [said] = [line for line in report.splitlines() if line.startswith("viseme cache: ")]
     hits = int(said.split()[2])
