@@ -56,6 +56,7 @@ def _bench(args: argparse.Namespace) -> int:
     import torch
 
     from ..nodes.core.bench import Row, table
+    from ..nodes.core.bench_video import bench_splice, splice_text
     from ..nodes.core.images import parse_size
     from ..nodes.musetalk.bench import BACKENDS, BenchOptions, run_bench
 
@@ -91,6 +92,7 @@ def _bench(args: argparse.Namespace) -> int:
         )
 
     facts = run_bench(options, show)
+    facts["nv12"] = bench_splice(*options.frame, rounds=9 if args.quick else 25)
     known = {field: facts[field] for field in ("machine", "peaks", "parity")}
     for name, value in known["machine"].items():
         print(f"{name}: {value}")
@@ -100,6 +102,7 @@ def _bench(args: argparse.Namespace) -> int:
         print(f"{name} against fp32: cosine {value['cosine']}, PSNR {value['psnr_db']} dB")
     for name, value in facts["fp8"].items():
         print(f"fp8, {name}: {value}")
+    print(f"NV12 on the CPU, {splice_text(facts['nv12'])}")
     print(table([Row(**row) for row in facts["rows"]]))
     if args.calibrate:
         _print_advice(facts["advice"])

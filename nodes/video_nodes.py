@@ -11,7 +11,7 @@ from comfy.cli_args import args
 from comfy_api.latest import InputImpl, io, ui
 
 from .comfy_nodes import ComfyContext, Frames
-from .core.audio import from_comfy
+from .core.audio import MemoryAudio, from_comfy, is_empty
 from .core.double_fps import DoubledStream
 from .core.encoders import CODECS, QUALITIES
 from .core.frames import TensorStream
@@ -88,7 +88,7 @@ class WriteVideo(io.ComfyNode):
         if smooth == "double":
             frames = DoubledStream(frames)
         ctx = ComfyContext()
-        clip = None if audio is None else from_comfy(audio)
+        clip = _sound(audio, ctx)
         with live_preview(cls.hidden.unique_id, ctx.report, frames.info) as tap:
             options = WriteOptions(codec=codec, quality=quality, metadata=_workflow(cls), tap=tap)
             result = write_video(frames, Path(folder) / file, ctx, clip, options)
@@ -149,6 +149,16 @@ class ImagesToFrames(io.ComfyNode):
     @classmethod
     def execute(cls, image: torch.Tensor, fps: str) -> io.NodeOutput:
         return io.NodeOutput(TensorStream(rgb_frames(image).cpu(), parse_fps(fps), image_notes(image)))
+
+
+def _sound(audio, ctx: ComfyContext) -> MemoryAudio | None:
+    """Return the sound to write. Loaders give nothing, or a waveform of no samples, for a clip without sound."""
+    if audio is None:
+        return None
+    if is_empty(audio):
+        ctx.warn("the sound has 0 samples; the video has no sound track")
+        return None
+    return from_comfy(audio)
 
 
 def _workflow(cls: type[io.ComfyNode]) -> dict[str, str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..core.cadence import Cadence
     from ..core.engine import StageEngine
     from ..core.pool import Resident
+    from .viseme_memory import VisemeMemory
 
 MAX_BATCH = 64
 _UNDER_WAY = 2
@@ -77,7 +78,7 @@ class CropStream(FrameStream):
         from .cadence_render import CadenceRun
 
         with ctx.use_avatar(self.avatar) as resident:
-            run = CadenceRun(ctx, self, resident, self.cadence)
+            run = CadenceRun(ctx, self, resident, self.cadence, self._memory(resident))
             try:
                 with closing(run.batches()) as batches:
                     for crops, placed in batches:
@@ -86,6 +87,15 @@ class CropStream(FrameStream):
                             yield crops[i : i + n], part
             finally:
                 run.tell()
+
+    def _memory(self, resident: Resident) -> VisemeMemory | None:
+        """A memory of this run alone: mouths of two avatars must never meet."""
+        if not self.cadence.viseme_cache_mb:
+            return None
+        from .viseme_memory import VisemeMemory
+
+        size = self.model.config.crop_size
+        return VisemeMemory(resident.reader, size, self.cadence.viseme_cache_mb << 20)
 
     def _every_frame(self, ctx: RunContext, n: int) -> Iterator[Made]:
         network = _Network(ctx, self.model, self.batch)

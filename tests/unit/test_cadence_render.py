@@ -326,15 +326,21 @@ class Memory:
     def __init__(self, frames):
         self.frames, self.asked, self.learnt = frames, [], []
 
-    def recall(self, frame):
-        self.asked.append(frame.plan.frame)
-        assert frame.latents.shape == (4, 16, 16)
-        assert frame.tokens.shape[1] == 32
-        return torch.full((32, 32, 3), 9, dtype=torch.uint8) if frame.plan.frame in self.frames else None
+    def recall(self, frames):
+        for frame in frames:
+            assert frame.latents.shape == (4, 16, 16)
+            assert frame.tokens.shape[1] == 32
+        self.asked += [frame.plan.frame for frame in frames]
+        return {number: "nine" for number in self.asked[-len(frames) :] if number in self.frames}
 
     def learn(self, frame, crop):
         assert crop.shape == (32, 32, 3)
         self.learnt.append(frame.plan.frame)
+
+    def crop(self, frame, recalled):
+        assert recalled == "nine"
+        assert [i for i in self.asked if i < frame.plan.frame and i not in self.frames][-1] in self.learnt
+        return torch.full((32, 32, 3), 9, dtype=torch.uint8), frame.plan.frame != 28
 
 
 def test_a_memory_of_crops_is_asked_before_the_decoder(tiny_model, avatar):
@@ -343,12 +349,14 @@ def test_a_memory_of_crops_is_asked_before_the_decoder(tiny_model, avatar):
     plain, _ = run(stream)
     with ctx.use_avatar(packet) as resident:
         made = CadenceRun(ctx, stream, resident, stream.cadence, memory)
-        got = torch.cat([pictures for pictures, _ in made.batches()])
+        batches = list(made.batches())
+    got, usable = torch.cat([pictures for pictures, _ in batches]), [p.usable for _, p in batches]
     drawn = [p.frame for p in plans(audio) if p.stride]
     assert memory.asked == drawn
     assert memory.learnt == [i for i in drawn if i not in memory.frames]
     for i in range(len(plain)):
         assert (got[i] == 9).all() if i in memory.frames else torch.equal(got[i], plain[i])
+    assert (~torch.cat(usable)).nonzero().flatten().tolist() == [28]
 
 
 def test_the_stride_mix_is_known_while_the_run_goes_on(tiny_model, avatar):
@@ -382,7 +390,7 @@ def test_fp8_is_said_not_to_run(tiny_model, avatar):
     ctx = RunContext(report=Report())
     run(crops(replace(tiny_model, precision="fp8"), avatar(n=1), spoken((0.2, 0.2))), ctx)
     assert (
-        "fp8 is for cadence dense without rest; with this cadence the networks run in fp16"
+        "fp8 is for cadence dense without rest and viseme cache; with this cadence the networks run in fp16"
         in ctx.report.warnings
     )
 
