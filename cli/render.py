@@ -54,6 +54,13 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         type=float,
         help="with --cadence adaptive: change of loudness that makes a frame be drawn (default: 0.0035)",
     )
+    out.add_argument(
+        "--viseme-cache",
+        type=int,
+        default=0,
+        metavar="MB",
+        help="show mouths again instead of decoding nearly the same once more; 64 holds over 1000 (default 0: off)",
+    )
 
     speech = argparse.ArgumentParser(add_help=False)
     speech.add_argument("--voice", help="a voice of `talkinghead speak --list` (default: piper: joe)")
@@ -130,7 +137,7 @@ def _render(args: argparse.Namespace) -> int:
 
 
 def _cadence_options(args: argparse.Namespace):
-    """Return the CadenceOptions of --cadence and what goes with it, None without. ValueError for strays."""
+    """Return the CadenceOptions that --cadence or --viseme-cache ask for, else None. ValueError for strays."""
     from ..nodes.core.cadence import CadenceOptions
 
     given = {
@@ -140,11 +147,13 @@ def _cadence_options(args: argparse.Namespace):
     }
     given = {name: value for name, value in given.items() if value is not None}
     if args.cadence:
-        return CadenceOptions(args.cadence, **given)
+        return CadenceOptions(args.cadence, **given, viseme_cache_mb=args.viseme_cache)
     if given:
         raise ValueError(
             "--no-rest, --rms-threshold and --flux-threshold go with --cadence, such as --cadence dense"
         )
+    if args.viseme_cache:
+        return CadenceOptions("dense", rest=False, viseme_cache_mb=args.viseme_cache)
     return None
 
 

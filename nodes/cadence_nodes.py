@@ -7,7 +7,7 @@ from comfy_api.latest import io
 
 from .comfy_nodes import Cadence as CadenceSocket
 from .comfy_nodes import Speech
-from .core.cadence import MODES, Cadence, CadenceOptions
+from .core.cadence import MAX_CACHE_MB, MODES, Cadence, CadenceOptions
 from .core.cadence_picture import draw_cadence
 from .core.report import Report
 
@@ -67,6 +67,19 @@ class CadenceNode(io.ComfyNode):
                         "computed. On by default: pauses otherwise tremble with the noise. Off draws silence as any sound."
                     ),
                 ),
+                io.Int.Input(
+                    "viseme_cache_mb",
+                    default=0,
+                    min=0,
+                    max=MAX_CACHE_MB,
+                    step=16,
+                    optional=True,
+                    tooltip=(
+                        "MB of memory for mouths that are shown again instead of decoding nearly the same once more; 64 "
+                        "holds over 1000. 0 is off, the default: a still picture gains (about half of the frames need no "
+                        "decoding), a moving avatar hardly, and recalled mouths differ a little (40 dB or better)."
+                    ),
+                ),
             ],
             outputs=[
                 CadenceSocket.Output("CADENCE", display_name="cadence"),
@@ -77,9 +90,16 @@ class CadenceNode(io.ComfyNode):
 
     @classmethod
     def execute(
-        cls, speech: object, mode: str, rms_threshold: float, flux_threshold: float, rest: bool
+        cls,
+        speech: object,
+        mode: str,
+        rms_threshold: float,
+        flux_threshold: float,
+        rest: bool,
+        viseme_cache_mb: int = 0,
     ) -> io.NodeOutput:
-        cadence = Cadence(speech.audio, speech.fps, CadenceOptions(mode, rms_threshold, flux_threshold, rest))
+        options = CadenceOptions(mode, rms_threshold, flux_threshold, rest, viseme_cache_mb)
+        cadence = Cadence(speech.audio, speech.fps, options)
         report = Report()
         drawn = draw_cadence(cadence, report)
         drawn.mix.tell(report)

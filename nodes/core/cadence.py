@@ -34,6 +34,7 @@ REST_SECONDS = Fraction(3, 25)
 the closure of a plosive, up to 0.15 s, does not."""
 EASE = tuple(3 * t * t - 2 * t**3 for t in (0.25, 0.5, 0.75))
 """Weight of speech in the three frames out of rest (Hermite, between 0 and 1): 0.156, 0.5, 0.844."""
+MAX_CACHE_MB = 4096
 MAX_COS = 0.9995
 """Latents whose directions are closer than this (1.8 degrees) are interpolated on a straight line."""
 
@@ -48,15 +49,18 @@ class CadenceOptions:
     between keys: 43.4 instead of 36.9 dB, for 124 instead of 113 keys of 144).
     rest: in silence the mouth is still. It rests when RMS stays below half of `rms_threshold` and speaks when
     it reaches `rms_threshold`; 0 means that it never rests.
+    viseme_cache_mb: MB for mouths to be shown again instead of decoding nearly the same once more; 0 for none. See
+    `viseme_cache`.
 
     Raises:
-        ValueError: another mode, or a threshold outside 0..1.
+        ValueError: another mode, a threshold outside 0..1, or a cache outside 0..MAX_CACHE_MB.
     """
 
     mode: str = "dense"
     rms_threshold: float = 0.008
     flux_threshold: float = 0.0035
     rest: bool = True
+    viseme_cache_mb: int = 0
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -67,11 +71,13 @@ class CadenceOptions:
                 raise ValueError(
                     f"{name} {value} is outside 0..1 (RMS, full scale 1); the default suits speech"
                 )
+        if not 0 <= self.viseme_cache_mb <= MAX_CACHE_MB:
+            raise ValueError(f"a viseme cache of {self.viseme_cache_mb} MB; give 0 (none) to {MAX_CACHE_MB}")
 
     @property
     def is_plain(self) -> bool:
         """Whether every frame goes through the network and nothing else happens."""
-        return self.mode == "dense" and not self.rest
+        return self.mode == "dense" and not self.rest and not self.viseme_cache_mb
 
     def stride(self, before: float, rms: float, after: float) -> int:
         """Return the longest gap between keys that a frame may lie in, by its loudness and its neighbours'."""

@@ -23,6 +23,7 @@ from .color import Nv12Encoder, color_tags, matrix_for_height, nv12_planes, pad_
 from .encoders import ENCODERS, QUALITIES, Quality, encoder_options, encoder_problem
 from .frames import FrameInfo
 from .interrupt import is_interrupt
+from .packet_tap import TappedBox, TapThread
 from .report import Report
 from .sound_copy import CopiedSound, copied_sound
 
@@ -62,7 +63,8 @@ def choose_encoder(codec: str, width: int, height: int) -> tuple[str, str]:
 class VideoFile:
     """Writes frames and their sound to `path`; call `write`, then `finish`, or `abandon` at any time.
 
-    `info` describes the frames that come in; `width` and `height` are those of the file (even).
+    `info` describes the frames that come in; `width` and `height` are those of the file (even). `tap` gets a copy of
+    every packet; the file is the same with and without.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class VideoFile:
         quality: str,
         metadata: dict[str, str],
         report: Report,
+        tap: TapThread | None = None,
     ) -> None:
         self._info, self._report, self._done = info, report, 0
         self._copied: CopiedSound | None = None
@@ -92,6 +95,8 @@ class VideoFile:
             )
         options = {} if kind == "matroska" else {"movflags": "+faststart+use_metadata_tags"}
         self._box = av.open(os.path.abspath(path), "w", format=kind, options=options)
+        if tap:
+            self._box = TappedBox(self._box, tap)
         try:
             for name, value in metadata.items():
                 self._box.metadata[name] = value
@@ -101,6 +106,8 @@ class VideoFile:
                 self._copied = copied_sound(self._box, audio, kind, report)
                 self._sound = self._copied or _Sound(self._box, audio, report)
             self._box.start_encoding()
+            if tap:
+                tap.begin(self._video, self._sound and self._sound.stream)
         except BaseException:
             self.abandon()
             raise
@@ -187,8 +194,8 @@ class _Sound:
         rate = clip.sample_rate
         self._rate = rate if rate in AAC_RATES else next((r for r in AAC_RATES if rate <= r <= 48000), 48000)
         self._layout = "mono" if clip.channels == 1 else "stereo"
-        self._stream = box.add_stream("aac", rate=self._rate, layout=self._layout)
-        self._stream.codec_context.bit_rate = 96000 * min(2, clip.channels)
+        self.stream = box.add_stream("aac", rate=self._rate, layout=self._layout)
+        self.stream.codec_context.bit_rate = 96000 * min(2, clip.channels)
         self._length = -(-clip.n_samples * self._rate // rate)
         self._sent, self._bad, self._peak = 0, 0, 1.0
         self._pieces = self._prepared()
@@ -206,11 +213,11 @@ class _Sound:
             frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(piece), "fltp", self._layout)
             frame.sample_rate, frame.time_base, frame.pts = self._rate, Fraction(1, self._rate), self._sent
             self._sent += piece.shape[1]
-            self._box.mux(self._stream.encode(frame))
+            self._box.mux(self.stream.encode(frame))
 
     def finish(self) -> None:
         self.advance(Fraction(self._length, self._rate))
-        self._box.mux(self._stream.encode(None))
+        self._box.mux(self.stream.encode(None))
         if self._bad:
             self._report.warn(f"the sound had {self._bad} NaN or infinite samples; they became silence")
         if self._peak > 1:

@@ -27,6 +27,7 @@ from .color import matrix_for_height
 from .encoders import CODECS, QUALITIES
 from .frames import FrameInfo, FrameStream, RunContext, StageError
 from .host_copy import Arriving, HostCopies
+from .packet_tap import PacketTap, TapThread
 from .report import Report
 from .stage_thread import wait_for_end
 from .timeline import fps_text
@@ -42,13 +43,14 @@ class WriteOptions:
     """codec "auto" (h264_nvenc where it opens, else libx264) or one of `encoders.CODECS`; quality draft, balanced, high.
 
     chunk: frames pulled from the stream at a time. metadata: text written into the file (ComfyUI: prompt
-    and workflow as JSON).
+    and workflow as JSON). tap: gets every packet in a thread of its own, a live preview for one; it cannot harm the file.
     """
 
     codec: str = "auto"
     quality: str = "balanced"
     chunk: int = 8
     metadata: Mapping[str, str] = field(default_factory=dict)
+    tap: PacketTap | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -98,8 +100,9 @@ def write_video(
         raise ValueError("the stream has 0 frames; give at least one (is the audio empty?)")
     audio = _check_audio(audio, info, ctx.report)
     temp = target.with_name(f".{target.stem[:32]}.part-{os.getpid()}-{next(_serial)}{target.suffix}")
+    tap, complete = TapThread(options.tap, ctx.report) if options.tap else None, False
     try:
-        file = _open(temp, info, audio, options, ctx.report)
+        file = _open(temp, info, audio, options, ctx.report, tap)
         try:
             first_frame, n_frames = _run(stream, file, ctx, options.chunk)
         except BaseException:
@@ -107,9 +110,13 @@ def write_video(
             raise
         size = temp.stat().st_size
         os.replace(temp, target)
+        complete = True
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
+    finally:
+        if tap:
+            tap.close(complete)
     if audio is not None:
         for note in getattr(audio, "notes", ()):
             ctx.warn(note)
@@ -171,18 +178,23 @@ def _check_audio(audio: AudioClip | None, info: FrameInfo, report: Report) -> Au
 
 
 def _open(
-    temp: Path, info: FrameInfo, audio: AudioClip | None, options: WriteOptions, report: Report
+    temp: Path,
+    info: FrameInfo,
+    audio: AudioClip | None,
+    options: WriteOptions,
+    report: Report,
+    tap: TapThread | None,
 ) -> VideoFile:
-    args = (temp, info, audio)
+    args, more = (temp, info, audio), (options.quality, dict(options.metadata), report, tap)
     try:
         try:
-            return VideoFile(*args, options.codec, options.quality, dict(options.metadata), report)
+            return VideoFile(*args, options.codec, *more)
         except OSError as e:
             # A card may refuse one more session although a probe opened before.
             if options.codec != "auto" or e.filename == str(temp):
                 raise
             report.warn(f"the chosen encoder did not start ({e.strerror}); libx264 took over")
-            return VideoFile(*args, "libx264", options.quality, dict(options.metadata), report)
+            return VideoFile(*args, "libx264", *more)
     except OSError as e:
         raise ValueError(
             f"cannot write in the folder {temp.parent}: {e.strerror or e}; choose a folder you may write to"

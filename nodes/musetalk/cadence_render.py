@@ -6,11 +6,12 @@ and frames from frame 0, so the result depends neither on how many frames the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,8 +19,9 @@ from torch import Tensor
 from ..core.cadence import CadenceOptions, FramePlan, StrideMix, plan_frames, slerp
 from ..core.frames import Placement, RunContext
 from ..core.host_copy import Arriving, HostCopies
+from ..core.overlap import ahead
 from ..core.pool import Resident
-from ..core.report import FrameList
+from ..core.report import FrameList, Report
 from .rest import RestFaces
 from .split_stages import decoder_stage, unet_stage
 from .stage_runner import StageRunner
@@ -52,13 +54,21 @@ class DrawnFrame:
 
 
 class CropMemory(Protocol):
-    """What may know the crop of a frame without decoding it. Frames come in order, each crop that was decoded too."""
+    """What may know the crop of a frame without decoding it. Frames are asked for in order."""
 
-    def recall(self, frame: DrawnFrame) -> Tensor | None:
-        """Return the crop uint8 (crop, crop, 3) of `frame`, or None to have it decoded."""
+    def recall(self, frames: Sequence[DrawnFrame]) -> dict[int, Any]:
+        """Return by frame number what `crop` wants for frames that need no decoding. They may wait for one that does."""
 
-    def learn(self, frame: DrawnFrame, crop: Tensor) -> None:
-        """Take note of a usable crop that was decoded. It belongs to a batch: copy what is kept."""
+    def learn(self, frame: DrawnFrame, crop: Tensor | None) -> None:
+        """Take note of what was decoded for a frame that was not recalled, None if it is not usable. It belongs to a
+        batch: copy what is kept."""
+
+    def crop(self, frame: DrawnFrame, recalled: Any) -> tuple[Tensor, bool]:
+        """Return the crop uint8 (crop, crop, 3) of a recalled frame, and whether it is usable. Called when all that was
+        decoded of the frames before is learned."""
+
+    def tell(self, report: Report) -> None:
+        """Report what was recalled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +84,11 @@ class _Keys:
 
 @dataclass(frozen=True, eq=False)
 class _Pictures:
-    """Frames ready to be shown once those of `work` are decoded. recalled: crops that need no decoding, by frame."""
+    """Frames ready to be shown once those of `work` are decoded. recalled: what needs no decoding, by frame."""
 
     frames: list[DrawnFrame]
     work: list[DrawnFrame]
-    recalled: dict[int, Tensor]
+    recalled: dict[int, Any]
     latents: Tensor | None = None
     crops: Tensor | None = None
     finite: Arriving | None = None
@@ -106,21 +116,28 @@ class CadenceRun:
         self._faceless, self._broken, self._again = FrameList(), FrameList(), FrameList()
         self._precision = stream.model.precision
         if self._precision == "fp8":
-            ctx.warn("fp8 is for cadence dense without rest; with this cadence the networks run in fp16")
+            ctx.warn(
+                "fp8 is for cadence dense without rest and viseme cache; with this cadence the networks run in fp16"
+            )
 
-    def batches(self) -> Iterator[tuple[Tensor, Placement]]:
+    def batches(self) -> Generator[tuple[Tensor, Placement], None, None]:
         """Yield the crops of every frame, in order, with their placement."""
         from .render import _one_ahead
 
         device = self._ctx.device
-        drawn = self._between_keys(_one_ahead(self._drawing(self._planned()), device))
-        for pictures in _one_ahead(self._decoding(drawn), device):
-            yield self._shown(pictures)
+        with closing(self._planned()) as planned:
+            drawn = self._between_keys(_one_ahead(self._drawing(planned), device))
+            for pictures in _one_ahead(self._decoding(drawn), device):
+                shown = self._shown(pictures)
+                self._mix.tell(self._ctx.report)  # as it stands: a page may watch the run
+                yield shown
 
     def tell(self) -> None:
         """Put into the report what was drawn how, and which frames could not be."""
         report, mix = self._ctx.report, self._mix
         mix.tell(report)
+        if self._memory:
+            self._memory.tell(report)
         if self._again:
             how = f"{self._precision} on {self._decoder.backend}"
             report.warn(f"frames {self._again}: not finite in {how}, computed again in fp32")
@@ -134,16 +151,23 @@ class CadenceRun:
                 f"{self._options.rms_threshold:g}; lower it, or raise the sound"
             )
 
-    def _planned(self) -> Iterator[DrawnFrame]:
+    def _planned(self) -> Generator[DrawnFrame, None, None]:
+        from .render import WINDOWS_AHEAD
+
         fps, start = self._speech.fps, 0
         plans = plan_frames(self._heard(), self._options, fps, self._usable(fps))
-        for tokens in self._speech.windows(self._ctx, self._batch):
-            shown = self._avatar.avatar_indices(start, len(tokens), fps).tolist()
-            for avatar, heard in zip(shown, tokens, strict=True):
-                plan = next(plans)
-                self._mix.add(plan)
-                yield DrawnFrame(plan, avatar, bool(self._resident.reader.found[avatar]), heard)
-            start += len(tokens)
+        depth = max(2, WINDOWS_AHEAD // self._batch)
+        windows = ahead(
+            self._ctx, lambda: self._speech.windows(self._ctx, self._batch), depth, "Speech features"
+        )
+        with closing(windows):
+            for tokens in windows:
+                shown = self._avatar.avatar_indices(start, len(tokens), fps).tolist()
+                for avatar, heard in zip(shown, tokens, strict=True):
+                    plan = next(plans)
+                    self._mix.add(plan)
+                    yield DrawnFrame(plan, avatar, bool(self._resident.reader.found[avatar]), heard)
+                start += len(tokens)
 
     def _heard(self) -> Iterator[float]:
         for rms in self._speech.energies():
@@ -260,19 +284,25 @@ class CadenceRun:
         """Send latents through the decoder, `batch` at a time; frames at rest and recalled ones need none."""
         frames, work, recalled = [], [], {}
         for group in ready:
+            known = self._recall(group)
             for frame in group:
                 frames.append(frame)
-                if frame.latents is not None:
-                    crop = self._memory.recall(frame) if self._memory and frame.ok else None
-                    if crop is None:
-                        work.append(frame)
-                    else:
-                        recalled[frame.plan.frame] = crop
+                number = frame.plan.frame
+                if number in known:
+                    recalled[number] = known[number]
+                elif frame.latents is not None:
+                    work.append(frame)
                 if self._is_full(frames, work):
                     yield self._decode(frames, work, recalled)
                     frames, work, recalled = [], [], {}
         if frames:
             yield self._decode(frames, work, recalled)
+
+    def _recall(self, frames: list[DrawnFrame]) -> dict[int, Any]:
+        if self._memory is None:
+            return {}
+        with self._ctx.report.timed("viseme cache"):
+            return self._memory.recall([f for f in frames if f.latents is not None and f.ok])
 
     def _decode(self, frames: list[DrawnFrame], work: list[DrawnFrame], recalled: dict) -> _Pictures:
         if not work:
@@ -286,12 +316,17 @@ class CadenceRun:
     def _shown(self, pictures: _Pictures) -> tuple[Tensor, Placement]:
         with self._ctx.report.timed("neural"):
             self._take_crops(pictures)
-            made, rows = dict(pictures.recalled), []
+            made, rows = {}, []
             if pictures.work:
                 made |= zip((f.plan.frame for f in pictures.work), pictures.crops, strict=True)
             for frame in pictures.frames:
-                crop = made.get(frame.plan.frame)
-                if crop is None:
+                number = frame.plan.frame
+                if number in pictures.recalled:
+                    crop, frame.ok = self._memory.crop(frame, pictures.recalled[number])
+                    crop = upload(crop, self._decoder.device)
+                elif number in made:
+                    crop = made[number]
+                else:
                     crop, frame.ok = self._rest.crop(frame.avatar)
                 rows.append(crop)
             whole = len(pictures.work) == len(rows)
@@ -314,8 +349,8 @@ class CadenceRun:
                 frame.again |= was_saved
         for frame, crop, is_finite in zip(pictures.work, pictures.crops, finite.tolist(), strict=True):
             frame.ok = frame.ok and is_finite
-            if self._memory and frame.ok:
-                self._memory.learn(frame, crop)
+            if self._memory:
+                self._memory.learn(frame, crop if frame.ok else None)
 
     def _placement(self, frames: list[DrawnFrame]) -> Placement:
         start = frames[0].plan.frame

@@ -245,10 +245,12 @@ class _Listener:
         return self._ctx.engine(self._model, live_stage, 1, report=Report())
 
     def _states(self, sound: Tensor, first: Tensor) -> Tensor:
-        if self._engine.closed:  # its memory was wanted for something else meanwhile
-            self._engine = self._open()
-        device = self._engine.device
-        return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
+        # Beside a network that runs: nobody may move the weights meanwhile.
+        with self._ctx.using_models():
+            if self._engine.closed:  # its memory was wanted for something else meanwhile
+                self._engine = self._open()
+            device = self._engine.device
+            return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
 
 
 class LiveStage(nn.Module):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..core.cadence import Cadence
     from ..core.engine import StageEngine
     from ..core.pool import Resident
+    from .viseme_memory import VisemeMemory
 
 MAX_BATCH = 64
 _UNDER_WAY = 2
@@ -63,9 +64,7 @@ class CropStream(FrameStream):
         check_avatar(model, avatar)
         if cadence is not None:
             if speech.n_frames is None:
-                raise ValueError(
-                    "a cadence is planned over the whole sound; live sound has none yet: leave it out"
-                )
+                raise ValueError("a cadence is planned for a whole sound; live speech has none")
             cadence.check(speech.audio, speech.fps)
         self.model, self.avatar, self.speech, self.batch = model, avatar, speech, batch
         self.cadence = None if cadence is None or cadence.options.is_plain else cadence.options
@@ -79,14 +78,24 @@ class CropStream(FrameStream):
         from .cadence_render import CadenceRun
 
         with ctx.use_avatar(self.avatar) as resident:
-            run = CadenceRun(ctx, self, resident, self.cadence)
+            run = CadenceRun(ctx, self, resident, self.cadence, self._memory(resident))
             try:
-                for crops, placed in run.batches():
-                    for i in range(0, len(crops), n):
-                        part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
-                        yield crops[i : i + n], part
+                with closing(run.batches()) as batches:
+                    for crops, placed in batches:
+                        for i in range(0, len(crops), n):
+                            part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
+                            yield crops[i : i + n], part
             finally:
                 run.tell()
+
+    def _memory(self, resident: Resident) -> VisemeMemory | None:
+        """A memory of this run alone: mouths of two avatars must never meet."""
+        if not self.cadence.viseme_cache_mb:
+            return None
+        from .viseme_memory import VisemeMemory
+
+        size = self.model.config.crop_size
+        return VisemeMemory(resident.reader, size, self.cadence.viseme_cache_mb << 20)
 
     def _every_frame(self, ctx: RunContext, n: int) -> Iterator[Made]:
         network = _Network(ctx, self.model, self.batch)

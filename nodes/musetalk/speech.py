@@ -125,9 +125,9 @@ class _RowBuffer:
 
 def silent_tokens(ctx: RunContext, model: MuseTalkModel) -> torch.Tensor:
     """Return what a frame hears in the middle of 30 s of digital silence: (window_rows * states, width)."""
-    nets, whisper = ctx.load(model), model.config.whisper
-    with torch.inference_mode():
+    whisper = model.config.whisper
+    with torch.inference_mode(), ctx.using_models():
         mel = log_mel(torch.zeros(1, 1, device=ctx.device), whisper.n_mels, whisper.piece_samples)
-        states = nets.encode_audio(mel)[0]
+        states = ctx.load(model).encode_audio(mel)[0]
         middle = len(states) // 2
         return states[middle : middle + model.config.window_rows].flatten(0, 1).clone()

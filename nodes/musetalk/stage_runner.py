@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..core.engine_shelf import StageMaker
@@ -23,6 +24,10 @@ class StageRunner:
     @property
     def backend(self) -> str:
         return self._engine.backend
+
+    @property
+    def device(self) -> torch.device:
+        return self._engine.device
 
     def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
         """Run rows of any dtype and place; the outputs lie on the engine's device, and may still be under way."""

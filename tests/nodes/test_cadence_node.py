@@ -61,3 +61,23 @@ def test_a_cadence_of_other_speech_is_refused(run_node, model, speech):
     cadence = run_node("TalkingHeadCadence", speech=other, mode="2").result[0]
     with pytest.raises(ValueError, match="connect the same Speech Features to Cadence and Render"):
         cadence.check(speech.audio, speech.fps)
+
+
+def test_the_viseme_cache_is_off_unless_asked_for(run_node, node_classes, model, speech):
+    last = node_classes["TalkingHeadCadence"].GET_SCHEMA().inputs[-1]
+    assert (last.id, last.default, last.optional) == ("viseme_cache_mb", 0, True)
+    given = {"speech": speech, "mode": "dense", "rest": False}
+    assert run_node("TalkingHeadCadence", **given).result[0].options.is_plain
+    cadence = run_node("TalkingHeadCadence", **given, viseme_cache_mb=16).result[0]
+    assert (cadence.options.viseme_cache_mb, cadence.options.is_plain) == (16, False)
+    image = torch.tensor((0.8, 0.4, 0.3)).expand(1, 96, 96, 3).clone()
+    build = {"image": image, "fps": "25", "cycle": "still", "box": "20,10,76,80", "name": "visemes"}
+    avatar = run_node("TalkingHeadBuildAvatar", model=model, **build).result[0]
+    render = {"model": model, "avatar": avatar, "speech": speech, "batch": 8}
+    crops = run_node("TalkingHeadMuseTalkRender", **render, cadence=cadence).result[0]
+    frames = run_node("TalkingHeadComposite", crops=crops, avatar=avatar).result[0]
+    _, report = run_node("TalkingHeadWriteVideo", frames=frames, filename_prefix="visemes/a").result
+    [said] = [line for line in report.splitlines() if line.startswith("viseme cache: ")]
+    hits = int(said.split()[2])
+    assert 0 < hits < 20
+    assert f"{hits} of 20 lookups ({5 * hits:.1f} %), {20 - hits} mouths in " in said

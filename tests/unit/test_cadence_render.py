@@ -1,5 +1,6 @@
 """Rendering at a cadence: every frame is what its plan says, whatever is pulled, missing or not finite."""
 
+import threading
 from dataclasses import replace
 from fractions import Fraction
 
@@ -124,8 +125,26 @@ def test_the_result_depends_neither_on_chunks_nor_on_the_run(tiny_model, avatar,
     half = stream.chunks(RunContext(), 5)
     next(half)
     half.close()
-    for n in (1, 7):
-        assert torch.equal(run(stream, n=n)[0], whole)
+    for n, overlap in ((1, True), (7, False)):
+        assert torch.equal(run(stream, RunContext(overlap=overlap), n)[0], whole)
+
+
+def test_batch_1_and_batch_8_agree(tiny_model, avatar):
+    packet, audio = avatar(), spoken(*SPEECH)
+    one, eight = (run(crops(tiny_model, packet, audio, "3", batch=b))[0].int() for b in (1, 8))
+    difference = (one - eight).abs()
+    assert int(difference.max()) <= 1
+    assert float((difference > 0).float().mean()) <= 1e-3
+
+
+def test_stopping_early_leaves_no_thread(tiny_model, avatar):
+    before = set(threading.enumerate())
+    stream = crops(tiny_model, avatar(), spoken(*SPEECH))
+    source = CompositeStream(stream, stream.avatar).chunks(RunContext(overlap=True), 4)
+    next(source)
+    assert set(threading.enumerate()) > before
+    source.close()
+    assert set(threading.enumerate()) == before
 
 
 def test_dense_without_rest_is_the_plain_render_and_with_rest_its_speech(tiny_model, avatar):
@@ -307,15 +326,21 @@ class Memory:
     def __init__(self, frames):
         self.frames, self.asked, self.learnt = frames, [], []
 
-    def recall(self, frame):
-        self.asked.append(frame.plan.frame)
-        assert frame.latents.shape == (4, 16, 16)
-        assert frame.tokens.shape[1] == 32
-        return torch.full((32, 32, 3), 9, dtype=torch.uint8) if frame.plan.frame in self.frames else None
+    def recall(self, frames):
+        for frame in frames:
+            assert frame.latents.shape == (4, 16, 16)
+            assert frame.tokens.shape[1] == 32
+        self.asked += [frame.plan.frame for frame in frames]
+        return {number: "nine" for number in self.asked[-len(frames) :] if number in self.frames}
 
     def learn(self, frame, crop):
         assert crop.shape == (32, 32, 3)
         self.learnt.append(frame.plan.frame)
+
+    def crop(self, frame, recalled):
+        assert recalled == "nine"
+        assert [i for i in self.asked if i < frame.plan.frame and i not in self.frames][-1] in self.learnt
+        return torch.full((32, 32, 3), 9, dtype=torch.uint8), frame.plan.frame != 28
 
 
 def test_a_memory_of_crops_is_asked_before_the_decoder(tiny_model, avatar):
@@ -324,12 +349,23 @@ def test_a_memory_of_crops_is_asked_before_the_decoder(tiny_model, avatar):
     plain, _ = run(stream)
     with ctx.use_avatar(packet) as resident:
         made = CadenceRun(ctx, stream, resident, stream.cadence, memory)
-        got = torch.cat([pictures for pictures, _ in made.batches()])
+        batches = list(made.batches())
+    got, usable = torch.cat([pictures for pictures, _ in batches]), [p.usable for _, p in batches]
     drawn = [p.frame for p in plans(audio) if p.stride]
     assert memory.asked == drawn
     assert memory.learnt == [i for i in drawn if i not in memory.frames]
     for i in range(len(plain)):
         assert (got[i] == 9).all() if i in memory.frames else torch.equal(got[i], plain[i])
+    assert (~torch.cat(usable)).nonzero().flatten().tolist() == [28]
+
+
+def test_the_stride_mix_is_known_while_the_run_goes_on(tiny_model, avatar):
+    ctx, packet = RunContext(overlap=False), avatar(n=1)
+    chunks = crops(tiny_model, packet, spoken(*SPEECH)).chunks(ctx, 8)
+    next(chunks)
+    assert ctx.report.facts["stride mix"].startswith("dense ")
+    assert int(ctx.report.facts["key frames"].split(" of ")[1]) < 20
+    chunks.close()
 
 
 def test_the_report_says_what_was_drawn(tiny_model, avatar):
@@ -354,7 +390,7 @@ def test_fp8_is_said_not_to_run(tiny_model, avatar):
     ctx = RunContext(report=Report())
     run(crops(replace(tiny_model, precision="fp8"), avatar(n=1), spoken((0.2, 0.2))), ctx)
     assert (
-        "fp8 is for cadence dense without rest; with this cadence the networks run in fp16"
+        "fp8 is for cadence dense without rest and viseme cache; with this cadence the networks run in fp16"
         in ctx.report.warnings
     )
 

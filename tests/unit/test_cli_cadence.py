@@ -59,11 +59,23 @@ def test_the_report_says_what_was_drawn(render):
     assert facts["report"]["frames at rest"] == 0
 
 
+def test_the_viseme_cache_goes_with_any_cadence_or_none(render):
+    code, facts = render("--viseme-cache", "16")
+    assert code == 0
+    assert " of 20 lookups (" in facts["report"]["viseme cache"]
+    assert facts["report"]["frames at rest"] == 0
+    code, facts = render("--viseme-cache", "16", "--cadence", "2")
+    assert code == 0
+    assert facts["report"]["frames at rest"] == 5
+    assert " of 15 lookups (" in facts["report"]["viseme cache"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--cadence", "4"), "cadence '4' is unknown; use one of dense, 2, 3, adaptive"),
         (("--cadence", "2", "--rms-threshold", "-1"), "rms_threshold -1.0 is outside 0..1"),
+        (("--viseme-cache", "-1"), "a viseme cache of -1 MB; give 0 (none) to 4096"),
         (("--no-rest",), "go with --cadence"),
         (("--flux-threshold", "0.1"), "go with --cadence"),
     ],

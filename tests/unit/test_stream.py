@@ -127,7 +127,7 @@ def test_a_live_stream_can_be_written_and_its_end_is_its_length(tiny_model, avat
 def test_a_cadence_is_not_for_live_sound(tiny_model, avatar, tone):
     speech = LiveSpeech(tiny_model, LiveAudio(16000), Fraction(25))
     cadence = Cadence(tone(1), Fraction(25), CadenceOptions("2"))
-    with pytest.raises(ValueError, match="live sound has none yet"):
+    with pytest.raises(ValueError, match="live speech has none"):
         CropStream(tiny_model, avatar(), speech, cadence=cadence)
 
 
