@@ -3,13 +3,13 @@
 An engine has one static batch. A call with n rows is split into batches; the last is padded with its own last row and
 trimmed. Inputs and outputs are bound by name, checked before anything is enqueued, and never share memory with the
 engine's own buffers. On CUDA the work is queued on a stream of the engine's own, ordered with the caller's: a call
-returns before it is done and never waits for the card.
+returns before it is done and never waits for the card. Calls from several threads take turns, a batch each, in the
+order in which they came: a run cannot starve another.
 """
 
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +35,7 @@ from .engine_spec import (
 )
 from .interrupt import is_interrupt
 from .report import Report
+from .turns import device_turn
 
 MAX_STATIC_BATCH = 64
 SELF_TEST_DB = 35.0
@@ -167,7 +168,7 @@ class StageEngine:
         self._function, self._report = function, report
         self._runner: Runner | None = None
         self._inputs: dict[str, Tensor] = {}
-        self._lock = threading.RLock()
+        self._lock = device_turn(f"{device.type}:{device.index or 0}")
         self._stream = _side_stream(device.index or 0) if device.type == "cuda" else None
         self._weights = _places(function)
         self._open(options.batch)
