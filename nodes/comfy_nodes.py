@@ -61,6 +61,8 @@ class EnginePatcher(comfy.model_patcher.ModelPatcher):
 
 _patchers: OrderedDict[Hashable, EnginePatcher] = OrderedDict()
 _lock = threading.Lock()
+_models_lock = threading.RLock()
+"""ComfyUI's model management knows no threads: one for all runs of the process."""
 
 
 class ComfyContext(RunContext):
@@ -72,12 +74,18 @@ class ComfyContext(RunContext):
         )
         self._bar: comfy.utils.ProgressBar | None = None
 
+    def using_models(self) -> AbstractContextManager:
+        return _models_lock
+
     def load(self, handle: ModelHandle) -> torch.nn.Module:
-        patcher = self._patcher(handle)
-        # What open engines hold already is the room of a batch.
-        room = 0 if self.device.type == "cpu" else max(0, _ACTIVATION_BYTES - patcher.engines.memory_bytes)
-        mm.load_models_gpu([patcher], memory_required=room)
-        return patcher.model
+        with self.using_models():
+            patcher = self._patcher(handle)
+            # What open engines hold already is the room of a batch.
+            room = (
+                0 if self.device.type == "cpu" else max(0, _ACTIVATION_BYTES - patcher.engines.memory_bytes)
+            )
+            mm.load_models_gpu([patcher], memory_required=room)
+            return patcher.model
 
     def _patcher(self, handle: ModelHandle) -> EnginePatcher:
         with _lock:
@@ -109,7 +117,7 @@ class ComfyContext(RunContext):
     def release_avatars(self) -> None:
         AVATAR_POOL.flush()
 
-    def check_cancelled(self) -> None:
+    def raise_if_cancelled(self) -> None:
         mm.throw_exception_if_processing_interrupted()
 
     def _show(self, done: int, total: int) -> None:

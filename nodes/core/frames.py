@@ -8,6 +8,7 @@ frame 0), deterministic, and bounded: its peak memory does not depend on its len
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ import torch
 
 from .interrupt import is_interrupt
 from .report import Report
+from .stage_thread import current_stage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +119,8 @@ class RunContext:
     """Made by whoever consumes a stream (writer node, command line, test); carries progress, cancel, models.
 
     `progress` is called with (done, total) frames, `is_cancelled` is asked once per chunk; `engine_cache` is the
-    folder of built engines, None to keep none.
+    folder of built engines, None to keep none. `overlap`: whether stages run in threads ahead of each other
+    (`overlap.ahead`); False is the same code in one thread, None leaves it to each stage: on a CPU all are ahead.
     """
 
     def __init__(
@@ -127,20 +130,37 @@ class RunContext:
         is_cancelled: Callable[[], bool] | None = None,
         report: Report | None = None,
         engine_cache: Path | None = None,
+        overlap: bool | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.engine_cache = engine_cache
+        self.overlap = overlap
         self.report = report or Report()
         self._progress = progress
         self._is_cancelled = is_cancelled
         self._models: dict[Hashable, torch.nn.Module] = {}
         self._shelves: dict[Hashable, EngineShelf] = {}
+        self._models_lock = threading.RLock()
+
+    def runs_ahead(self, on_card: bool = True) -> bool:
+        """Return whether a stage gets a thread of its own; `on_card`: whether it does on a CUDA device by default."""
+        if self.overlap is None:
+            return on_card or self.device.type != "cuda"
+        return self.overlap
+
+    def using_models(self) -> AbstractContextManager:
+        """Hold what `load` and `engine` hold: one thread at a time gets models, moves them or closes their engines.
+
+        A stage that runs a module itself, beside others of the run, does so inside. May be entered again by its holder.
+        """
+        return self._models_lock
 
     def load(self, handle: ModelHandle) -> torch.nn.Module:
         """Return the handle's module on this run's device, ready for inference."""
-        if handle.key not in self._models:
-            self._models[handle.key] = handle.build().to(self.device).eval()
-        return self._models[handle.key]
+        with self.using_models():
+            if handle.key not in self._models:
+                self._models[handle.key] = handle.build().to(self.device).eval()
+            return self._models[handle.key]
 
     def engine(
         self,
@@ -158,8 +178,9 @@ class RunContext:
         from .engine import EngineOptions
 
         options = EngineOptions(handle.backend, batch, self.engine_cache, handle.engine_identity, build)
-        module = self.load(handle)
-        return self._shelf(handle).get(module, stage, options, self.device, report or self.report)
+        with self.using_models():
+            module = self.load(handle)
+            return self._shelf(handle).get(module, stage, options, self.device, report or self.report)
 
     def _shelf(self, handle: ModelHandle) -> EngineShelf:
         from .engine_shelf import EngineShelf
@@ -188,7 +209,18 @@ class RunContext:
         return bool(self._is_cancelled and self._is_cancelled())
 
     def check_cancelled(self) -> None:
-        """Raise RunCancelled if the user stopped the run (in ComfyUI: its own interrupt exception)."""
+        """Raise RunCancelled if the user stopped the run (in ComfyUI: its own interrupt exception).
+
+        In the thread of a stage that runs ahead only its consumer's stop counts: that is the one who asks the user's.
+        """
+        stage = current_stage()
+        if stage is None:
+            self.raise_if_cancelled()
+        elif stage.stopped.is_set():
+            raise RunCancelled(f"{stage.name}: nobody takes its results any more")
+
+    def raise_if_cancelled(self) -> None:
+        """Ask for the user's stop; contexts with a flag of their own override this one."""
         if self.cancelled():
             raise RunCancelled("stopped by the user")
 
@@ -202,8 +234,11 @@ class RunContext:
 
 class _NestedContext(RunContext):
     def __init__(self, outer: RunContext) -> None:
-        super().__init__(outer.device, engine_cache=outer.engine_cache)
+        super().__init__(outer.device, engine_cache=outer.engine_cache, overlap=outer.overlap)
         self._outer = outer
+
+    def using_models(self) -> AbstractContextManager:
+        return self._outer.using_models()
 
     def load(self, handle: ModelHandle) -> torch.nn.Module:
         return self._outer.load(handle)
@@ -230,8 +265,8 @@ class _NestedContext(RunContext):
     def cancelled(self) -> bool:
         return self._outer.cancelled()
 
-    def check_cancelled(self) -> None:
-        self._outer.check_cancelled()
+    def raise_if_cancelled(self) -> None:
+        self._outer.raise_if_cancelled()
 
 
 class FrameStream(ABC):

@@ -141,8 +141,7 @@ class VideoFile:
     def _timed(self, stage: str) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        seconds = self._report.seconds
-        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - began
+        self._report.spent(stage, time.perf_counter() - began)
 
 
 class _Sound:
