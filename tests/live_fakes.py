@@ -10,7 +10,7 @@ import torch
 from media import numbered_frame
 
 from talkinghead.nodes.core.color import rgb_to_nv12
-from talkinghead.nodes.core.frames import FrameChunk, FrameInfo, RunCancelled
+from talkinghead.nodes.core.frames import FrameChunk, FrameInfo
 from talkinghead.nodes.core.live_session import LiveStream
 
 SIZE = (128, 96)
@@ -25,10 +25,11 @@ def wait_until(condition, seconds=20.0):
 
 
 class FakeStream:
-    """`open` is a session's OpenStream. `hook(first frame)` runs before each batch; what happened can be looked at."""
+    """`open` is a session's OpenStream. `hook(first frame)` runs before each batch; `picture(index)` is RGB of any size."""
 
-    def __init__(self, batch=8, hook=None, fail_open=None):
-        self._batch, self._hook, self._fail_open = batch, hook, fail_open
+    def __init__(self, batch=8, hook=None, fail_open=None, picture=None, size=SIZE):
+        self._batch, self._hook, self._fail_open, self._size = batch, hook, fail_open, size
+        self._picture = picture or (lambda i: numbered_frame(*size, i))
         self.batches, self.closed_in, self.threads = 0, None, set()
 
     def open(self, audio, is_cancelled, report):
@@ -36,24 +37,18 @@ class FakeStream:
             raise self._fail_open
         self._fps = Fraction(25)
         report.fact("engine", "fake")
-        return LiveStream(
-            FrameInfo(*SIZE, self._fps, 0, "nv12", "bt601", "limited"), self._run(audio, is_cancelled)
-        )
+        return LiveStream(FrameInfo(*self._size, self._fps, 0, "nv12", "bt601", "limited"), self._run(audio))
 
-    def _run(self, audio, is_cancelled):
+    def _run(self, audio):
         self.threads.add(threading.current_thread())
         try:
-            yield from self._chunks(audio, is_cancelled)
+            yield from self._chunks(audio)
         finally:
             self.closed_in = threading.current_thread()
 
-    def _chunks(self, audio, is_cancelled):
-        def poll():
-            if is_cancelled():
-                raise RunCancelled("stopped")
-
+    def _chunks(self, audio):
         heard, made = 0, 0
-        for block in audio.blocks(poll):
+        for block in audio.blocks():
             heard += len(block)
             ready = int(heard * self._fps / RATE)
             while made + self._batch <= ready:
@@ -66,7 +61,7 @@ class FakeStream:
     def _chunk(self, start, count):
         if self._hook:
             self._hook(start)
-        frames = np.stack([numbered_frame(*SIZE, i) for i in range(start, start + count)])
+        frames = np.stack([self._picture(i) for i in range(start, start + count)])
         frames = torch.from_numpy(rgb_to_nv12(frames, "bt601"))
         self.batches += 1
         return FrameChunk(self.batches - 1, start, count, frames, False)
