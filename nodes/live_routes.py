@@ -135,14 +135,18 @@ class _Connection:
             return await self._refuse("start", full, WSCloseCode.TRY_AGAIN_LATER)
         try:
             session.start()
-            await self._serve(session)
+            refused = await self._serve(session)
         finally:
             session.cancel()
-            # The thread ends after the batch it is at; the place is free when it has.
+            # The thread ends after the batch it is at; the place is free when it has, and then the client is told.
             try:
                 await asyncio.shield(asyncio.to_thread(session.join))
             finally:
                 _slots.remove(session)
+        if refused is not None:
+            return await self._refuse(refused.stage, str(refused), WSCloseCode.POLICY_VIOLATION)
+        await self._socket.close()
+        return None
 
     async def _first(self) -> StartRequest | None:
         """Return the start request, None if the client goes before it."""
@@ -154,26 +158,24 @@ class _Connection:
             raise ProtocolError('the first message is text of type "start"; sound comes after it')
         return parse_start(message.data) if message.type == WSMsgType.TEXT else None
 
-    async def _serve(self, session: LiveSession) -> None:
+    async def _serve(self, session: LiveSession) -> ProtocolError | None:
+        """Send and receive until the last message was sent or the client stops; return what it did wrong, if so."""
         sending = asyncio.create_task(self._send(session))
         receiving = asyncio.create_task(self._receive(session))
         try:
             await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
-                await self._socket.close()
-                return
-            session.cancel()
-            sending.cancel()
-            try:
+            else:
                 receiving.result()
-                await self._socket.close()
-            except ProtocolError as e:
-                await self._refuse(e.stage, str(e), WSCloseCode.POLICY_VIOLATION)
+        except ProtocolError as e:
+            return e
         finally:
+            session.cancel()
             for task in (sending, receiving):
                 task.cancel()
             await asyncio.gather(sending, receiving, return_exceptions=True)
+        return None
 
     async def _receive(self, session: LiveSession) -> None:
         """Hand over what comes until the client cancels or goes. While there is no room, nothing is read."""
@@ -207,22 +209,26 @@ class _Connection:
                 if not session.finished:
                     await self._wake.wait()
             elif not await self._sent(message):
-                session.cancel()
                 return
 
     async def _sent(self, message: str | bytes) -> bool:
         """Send a message; False if the client is gone, or dropped because it took nothing for READ_S."""
         send = self._socket.send_str if isinstance(message, str) else self._socket.send_bytes
+        # Not `wait_for`: before Python 3.12 it loses a cancel that comes as the message goes.
+        sending = asyncio.ensure_future(send(message))
         try:
-            await asyncio.wait_for(send(message), READ_S)
-        except asyncio.TimeoutError:
-            logging.warning("Talking Head: a live client took nothing for %.0f s and was dropped", READ_S)
-            if self._transport is not None:
-                self._transport.abort()
-            return False
+            await asyncio.wait({sending}, timeout=READ_S)
+            if sending.done():
+                sending.result()
+                return True
         except ConnectionError:
             return False
-        return True
+        finally:
+            sending.cancel()
+        logging.warning("Talking Head: a live client took nothing for %.0f s and was dropped", READ_S)
+        if self._transport is not None:
+            self._transport.abort()
+        return False
 
     async def _refuse(self, where: str, message: str, code: WSCloseCode) -> None:
         if await self._sent(event("error", stage=where, message=message)):
