@@ -1,4 +1,4 @@
-"""Compiled code as one AOTInductor package: a library and its kernels in a zip file, opened without Python's compiler.
+"""Compiled code for the CPU as one AOTInductor package: a library in a zip file, opened without Python's compiler.
 
 Weights are arguments of the code, not part of the file. Opening imports nothing of Inductor: 0.01 s for the embedded
 model on a CPU, where the compiled artifact of `engine_inductor` took 6.5 s, most of it imports.
@@ -19,17 +19,24 @@ PACKAGE = "stage.pt2"
 _MODEL = "model"
 """Name that torch gives the only model of a package."""
 
+NOT_ON_CUDA = "opening a package on a card ends the process with a segmentation fault (torch 2.11, H200)"
+"""No exception, so nothing could fall back; two of two runs."""
+
 Compiled = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 """Compiled code: weights and inputs in, outputs out, in the order of the graph."""
 
 
-def make_package(graph: torch.fx.GraphModule, given: Sequence[Tensor], file: Path) -> None:
-    """Compile `graph` for tensors like `given` and write it to `file`.
+def make_package(
+    graph: torch.fx.GraphModule, given: Sequence[Tensor], file: Path, device: torch.device
+) -> None:
+    """Compile `graph` for tensors like `given`, which lie on `device`, and write it to `file`.
 
     Raises:
-        EngineSkipped: this torch makes no packages (before 2.6).
-        Exception: whatever torch or the C++ compiler raise; on CUDA it needs the toolkit's headers beside g++.
+        EngineSkipped: a CUDA device, or a torch that makes no packages (before 2.6).
+        Exception: whatever torch or the C++ compiler raise.
     """
+    if device.type == "cuda":
+        raise EngineSkipped(NOT_ON_CUDA)
     compiler = importlib.import_module("torch._inductor")
     if not hasattr(compiler, "aot_compile") or not hasattr(torch._C, "_aoti"):
         raise EngineSkipped(f"torch {torch.__version__} makes no packages")
@@ -44,11 +51,12 @@ def load_package(file: Path, device: torch.device) -> Compiled:
     torch unpacks it into a folder of its own in the temporary folder, so `file` may go afterwards.
 
     Raises:
-        RuntimeError: no package, or made for another machine.
+        RuntimeError: no package, made for another machine, or a CUDA device.
     """
-    index = (device.index or 0) if device.type == "cuda" else -1
-    # Without a thread's guard of its own: it queries events, which a capture forbids.
-    alone, runners = True, 1
+    if device.type == "cuda":
+        raise RuntimeError(NOT_ON_CUDA)
+    # One runner without torch's queue of runners: calls come one at a time.
+    alone, runners, index = True, 1, -1
     try:
         loader = torch._C._aoti.AOTIModelPackageLoader(str(file), _MODEL, alone, runners, index)
     except (AttributeError, TypeError):  # another signature of another torch; slower, for it imports Inductor

@@ -180,7 +180,7 @@ def _compile(request: RunnerRequest, folder: Path) -> tuple[Compiled, str]:
     with _scratch() as work, compiler_cache(work):  # only the package itself is kept
         graph = _trace(request, list(weights), given)
         try:
-            make_package(copy.deepcopy(graph), given, folder / PACKAGE)
+            make_package(copy.deepcopy(graph), given, folder / PACKAGE, request.device)
             return load_package(folder / PACKAGE, request.device), "AOT package"
         except Exception as e:
             if is_interrupt(e) or is_out_of_memory(e):

@@ -30,7 +30,7 @@ import torch
 
 from .frames import RunContext, StageError
 from .interrupt import is_interrupt
-from .stage_thread import StageThread
+from .stage_thread import StageThread, wait_for_end
 
 T = TypeVar("T")
 POLL_S = 0.02
@@ -150,12 +150,7 @@ class _Stage:
         with self._changed:
             self._thread.stopped.set()
             self._changed.notify_all()
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            try:
-                self._thread.join()
-            except BaseException:  # Ctrl-C once more; a third one gives up
-                self._thread.join()
-                raise
+        wait_for_end(self._thread)
         self._streams.end()
         self._ready.clear()
         self._error = None

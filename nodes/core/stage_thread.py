@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
+
+_START_LOOKS = 50
 
 
 class StageThread(threading.Thread):
@@ -35,3 +38,25 @@ def rank() -> int:
     """Return the rank of the running thread; 0 is the consumer of the run."""
     stage = current_stage()
     return 0 if stage is None else stage.rank
+
+
+def wait_for_end(thread: threading.Thread) -> None:
+    """Return when a thread has ended that was told to stop, also if Ctrl-C broke off its start.
+
+    Ctrl-C while it waits is raised when the thread has ended; a second one gives up waiting.
+    """
+    try:
+        _join(thread)
+    except BaseException:
+        _join(thread)
+        raise
+
+
+def _join(thread: threading.Thread) -> None:
+    # `start` waits for the thread's first step, and is broken off there; `join` refuses until that step is done.
+    for _ in range(_START_LOOKS):
+        if thread.ident is not None:
+            break
+        time.sleep(0.002)
+    if thread.ident is not None and thread is not threading.current_thread():
+        thread.join()

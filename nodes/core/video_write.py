@@ -1,10 +1,11 @@
 """Write a FrameStream to a video file: producer in the caller's thread, encoding in a writer thread.
 
-The stream (neural stages, CUDA, ComfyUI's interrupts) runs in the thread that calls `write_video`; colour
+The stream (the end of its pipeline, ComfyUI's interrupts) runs in the thread that calls `write_video`; colour
 conversion, the encoders of picture and sound run in one other thread behind a queue of two chunks, so memory does
-not depend on length. A stream that has a quicker way to NV12 than its RGB converted is asked for that. The file is
-made under a temporary name in the target folder and renamed when it is complete: an error, an interrupt or Ctrl-C
-leaves no file, and a file of that name that was there before stays.
+not depend on length; with `RunContext.overlap` False the stream waits while that thread works. A stream that has a
+quicker way to NV12 than its RGB converted is asked for that. The file is made under a temporary name in the target
+folder and renamed when it is complete: an error, an interrupt or Ctrl-C leaves no file, and a file of that name that
+was there before stays.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .encoders import CODECS, QUALITIES
 from .frames import FrameInfo, FrameStream, RunContext, StageError
 from .host_copy import Arriving, HostCopies
 from .report import Report
+from .stage_thread import wait_for_end
 from .timeline import fps_text
 from .video_encode import FORMATS, VideoFile
 
@@ -190,6 +192,7 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
     total = stream.info.n_frames
     writer, copies = _Writer(file, total), HostCopies(QUEUE_CHUNKS + 2)
     try:
+        writer.start()
         with closing(stream.chunks(ctx, chunk)) as chunks:
             while True:
                 with ctx.report.timed("wait for frames"):
@@ -198,6 +201,8 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
                     break
                 with ctx.report.timed("wait for writer"):
                     writer.put(copies.send(item.frames), ctx)
+                    if ctx.overlap is False:
+                        writer.drain(item.frame_start + item.num_frames, ctx)
                 ctx.tick(item.frame_start + item.num_frames, total)
         with ctx.report.timed("wait for writer"):
             return writer.finish(ctx)
@@ -211,8 +216,11 @@ class _Writer:
     def __init__(self, file: VideoFile, total: int) -> None:
         self._file, self._total, self._done = file, total, 0
         self._queue: queue.Queue[Arriving | None] = queue.Queue(QUEUE_CHUNKS)
-        self._stop, self._error, self._first = threading.Event(), None, 0.0
+        self._stop, self._written = threading.Event(), threading.Event()
+        self._error, self._first = None, 0.0
         self._thread = threading.Thread(target=self._work, name="talkinghead-writer", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def put(self, frames: Arriving | None, ctx: RunContext) -> None:
@@ -222,6 +230,14 @@ class _Writer:
                 return self._queue.put(frames, timeout=_POLL_S)
             except queue.Full:
                 ctx.check_cancelled()
+
+    def drain(self, frames: int, ctx: RunContext) -> None:
+        """Wait until the first `frames` frames are encoded."""
+        while self._done < frames:
+            self._raise()
+            if not self._written.wait(_POLL_S):
+                ctx.check_cancelled()
+            self._written.clear()
 
     def finish(self, ctx: RunContext) -> float:
         self.put(None, ctx)
@@ -234,7 +250,7 @@ class _Writer:
     def stop(self) -> None:
         """End the thread after the frame it is at; return when it has ended."""
         self._stop.set()
-        self._thread.join()
+        wait_for_end(self._thread)
 
     def _work(self) -> None:
         try:
@@ -252,6 +268,7 @@ class _Writer:
                     self._first = self._first or time.perf_counter()
                     self._done += 1
                 frames.release()
+                self._written.set()
         except BaseException as e:
             self._error = e
 

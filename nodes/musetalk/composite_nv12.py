@@ -14,7 +14,7 @@ from ..core.frames import FrameStream, Placement, RunContext, StageError
 from ..core.kernel_ops import why_not
 from ..core.plates import DevicePlates, HostPlates
 from ..core.pool import Resident
-from .render import CompositeStream, blend_mask
+from .render import CompositeStream, blend_mask, crops_ahead
 
 if TYPE_CHECKING:
     from ..core.packet import PacketReader
@@ -37,7 +37,8 @@ class CompositeNv12Stream(FrameStream):
         self.info = replace(source.info, layout="nv12", matrix=matrix, range=color_range)
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        chunks = self._source.crops.chunks(ctx, n)
+        # On a card the composite is queued behind the network: nothing to do meanwhile for a thread.
+        chunks = crops_ahead(ctx, self._source.crops, n, on_card=self._source.seam_mode == "colour match")
         try:
             with ctx.use_avatar(self._source.avatar) as resident:
                 blend: Blend | None = None

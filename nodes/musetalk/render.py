@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.engine_spec import is_out_of_memory
-from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
+from ..core.frames import FrameChunk, FrameInfo, FrameStream, Placement, RunContext, StageError
 from ..core.host_copy import Arriving, HostCopies
+from ..core.overlap import ahead
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.report import FrameList, Report
 from .handle import MuseTalkModel
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 MAX_BATCH = 64
 _UNDER_WAY = 2
 """Batches that a card is given before the host looks at the first."""
+WINDOWS_AHEAD = 64
+"""Video frames whose speech features are ready before the network asks: 5 MB in fp32 for the official model. Every 30 s
+piece of sound must be read, resampled and encoded in the time these frames last: 100 ms on a card at 640 frames a second."""
+BATCHES_AHEAD = 2
+"""Batches of crops made before the composite asks, the one in work included: 3 MB at batch 8 for 256x256 crops."""
 _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
 """Mask modes that ignore the avatar's own mask."""
 
@@ -52,8 +59,11 @@ class CropStream(FrameStream):
         network = _Network(ctx, self.model, self.batch)
         faceless, broken = FrameList(), FrameList()
         try:
-            with ctx.use_avatar(self.avatar) as resident:
-                for batch in _one_ahead(self._batches(ctx, resident, network), ctx.device):
+            with (
+                ctx.use_avatar(self.avatar) as resident,
+                closing(self._batches(ctx, resident, network)) as batches,
+            ):
+                for batch in _one_ahead(batches, ctx.device):
                     with ctx.report.timed("neural"):
                         crops, finite = network.finish(batch)
                     found = batch.found
@@ -69,17 +79,22 @@ class CropStream(FrameStream):
                 if frames:
                     ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
 
-    def _batches(self, ctx: RunContext, resident: Resident, network: _Network) -> Iterator[_Batch]:
+    def _batches(
+        self, ctx: RunContext, resident: Resident, network: _Network
+    ) -> Generator[_Batch, None, None]:
         """Start every batch; whoever asks for the next one need not have looked at the last."""
         start = 0
-        for tokens in self.speech.windows(ctx, self.batch):
-            count = tokens.shape[0]
-            index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
-            with ctx.report.timed("neural"):
-                latents = resident.latents[index.to(resident.latents.device)]
-                crops, finite = network.start(latents, tokens)
-            yield _Batch(start, index, resident.reader.found[index], latents, tokens, crops, finite)
-            start += count
+        depth = max(2, WINDOWS_AHEAD // self.batch)
+        windows = ahead(ctx, lambda: self.speech.windows(ctx, self.batch), depth, "Speech features")
+        with closing(windows):
+            for tokens in windows:
+                count = tokens.shape[0]
+                index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
+                with ctx.report.timed("neural"):
+                    latents = resident.latents[index.to(resident.latents.device)]
+                    crops, finite = network.start(latents, tokens)
+                yield _Batch(start, index, resident.reader.found[index], latents, tokens, crops, finite)
+                start += count
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +122,14 @@ def _one_ahead(batches: Iterator[_Batch], device: torch.device) -> Iterator[_Bat
         waiting = batch
     if waiting is not None:
         yield waiting
+
+
+def crops_ahead(
+    ctx: RunContext, crops: FrameStream, n: int, on_card: bool
+) -> Generator[FrameChunk, None, None]:
+    """Yield the chunks of a crop stream, made ahead of the composite; `on_card` as in `overlap.ahead`."""
+    depth = -(-BATCHES_AHEAD * getattr(crops, "batch", n) // n)
+    return ahead(ctx, lambda: crops.chunks(ctx, n), depth, crops.stage, on_card)
 
 
 class _Network:
@@ -218,7 +241,8 @@ class CompositeStream(FrameStream):
         return CompositeNv12Stream(self, matrix, color_range)
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        source = self.crops.chunks(ctx, n)
+        # The host blends: on a card too it has work of its own.
+        source = crops_ahead(ctx, self.crops, n, on_card=True)
         try:
             with ctx.use_avatar(self.avatar) as resident:
                 for chunk in source:

@@ -59,7 +59,8 @@ class Speech:
         for piece in pieces(self.audio, whisper.piece_samples, SAMPLE_RATE, ctx.report):
             ctx.check_cancelled()
             count = min(-(-len(piece) // SAMPLES_PER_ROW), self.n_rows - done)
-            with torch.inference_mode(), ctx.report.timed("speech features"):
+            # Beside a network that runs: nobody may move the weights meanwhile.
+            with ctx.using_models(), torch.inference_mode(), ctx.report.timed("speech features"):
                 sound = upload(torch.from_numpy(piece)[None], ctx.device)
                 mel = log_mel(sound, whisper.n_mels, whisper.piece_samples)
                 rows = nets.encode_audio(mel)[0, :count].clone()

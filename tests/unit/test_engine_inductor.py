@@ -12,9 +12,10 @@ from engine_stubs import SPEC, rows, stub_stage
 
 from talkinghead.nodes.core import engine_inductor
 from talkinghead.nodes.core.engine import EngineOptions, open_engine
-from talkinghead.nodes.core.engine_aot import PACKAGE
+from talkinghead.nodes.core.engine_aot import PACKAGE, load_package, make_package
 from talkinghead.nodes.core.engine_cache import EngineCache
 from talkinghead.nodes.core.engine_inductor import compiler_cache, missing_tools, weights_layout
+from talkinghead.nodes.core.engine_spec import EngineSkipped
 from talkinghead.nodes.core.report import Report
 
 CPU = torch.device("cpu")
@@ -160,6 +161,15 @@ def recorded(folder):
     """The engine of a copied cache folder, and the report of opening it where building is not allowed."""
     [name] = EngineCache(folder).names()
     return EngineCache(folder).read(name)
+
+
+def test_a_card_gets_no_package_for_opening_one_ends_the_process(built, tmp_path):
+    """The refusal comes before torch sees a file or a graph."""
+    card, (folder, engine, _) = torch.device("cuda"), built
+    with pytest.raises(EngineSkipped, match="segmentation fault"):
+        make_package(None, [], tmp_path / PACKAGE, card)
+    with pytest.raises(RuntimeError, match="segmentation fault"):
+        load_package(folder / engine.cached / PACKAGE, card)
 
 
 @pytest.mark.parametrize("form", ["built", "artifact"])
