@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from .engine_backends import AUTO, BACKENDS, check_backend
 from .engine_spec import (
+    EngineClosed,
     EngineIdentity,
     EngineSkipped,
     Runner,
@@ -35,7 +36,7 @@ from .engine_spec import (
 )
 from .interrupt import is_interrupt
 from .report import Report
-from .turns import device_turn
+from .turns import device_turns
 
 MAX_STATIC_BATCH = 64
 SELF_TEST_DB = 35.0
@@ -168,7 +169,7 @@ class StageEngine:
         self._function, self._report = function, report
         self._runner: Runner | None = None
         self._inputs: dict[str, Tensor] = {}
-        self._lock = device_turn(f"{device.type}:{device.index or 0}")
+        self._turns = device_turns(f"{device.type}:{device.index or 0}")
         self._stream = _side_stream(device.index or 0) if device.type == "cuda" else None
         self._weights = _places(function)
         self._open(options.batch)
@@ -196,7 +197,7 @@ class StageEngine:
 
     def close(self) -> None:
         """Give back what the engine holds; a second time does nothing. Its outputs stay valid."""
-        with self._lock:
+        with self._turns.turn():
             if not self.closed:
                 self._drop()
 
@@ -212,11 +213,11 @@ class StageEngine:
         Raises:
             ValueError: a name, dtype or shape that does not fit; nothing has run.
             MemoryError: not even one row at a time fits.
-            RuntimeError: the engine is closed.
+            EngineClosed: another thread may close it at any time.
         """
-        with self._lock:
+        with self._turns.turn():
             if self.closed:
-                raise RuntimeError(f"{self.spec.name}: this engine was closed; open it again")
+                raise EngineClosed(f"{self.spec.name}: this engine was closed; open it again")
             rows = self.spec.check(inputs)
             while True:
                 try:

@@ -8,7 +8,7 @@ from functools import cache
 
 
 class FairLock:
-    """A reentrant lock that is handed over in the order in which threads asked for it.
+    """Gives turns in the order in which threads ask: `with lock.turn(): ...`. A thread that has it may ask again inside.
 
     `threading.Lock` goes to whoever runs when it is free: a thread that gives it back and asks again at once mostly
     gets it again, and one that waits may wait for all of a run.
@@ -16,60 +16,67 @@ class FairLock:
 
     def __init__(self) -> None:
         self._inner = threading.Lock()
-        self._owner: int | None = None
-        self._depth = 0
-        self._waiting: deque[tuple[int, threading.Lock]] = deque()
+        self._held: list[Turn] = []  # those of the thread that has it, the outermost first
+        self._queue: deque[Turn] = deque()
 
-    def __enter__(self) -> FairLock:
-        me = threading.get_ident()
-        with self._inner:
-            if self._owner == me:
-                self._depth += 1
-                return self
-            if self._owner is None:
-                self._owner, self._depth = me, 1
-                return self
-            mine = me, threading.Lock()
-            mine[1].acquire()
-            self._waiting.append(mine)
-        try:
-            mine[1].acquire()
-        except BaseException:  # Ctrl-C while waiting
-            self._give_up(mine)
-            raise
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        with self._inner:
-            if self._owner != threading.get_ident():
-                raise RuntimeError("a turn can only be ended by the thread that has it")
-            self._depth -= 1
-            if not self._depth:
-                self._hand_over()
+    def turn(self) -> Turn:
+        """Return a context manager that waits for a turn and has it while the block runs."""
+        return Turn(self)
 
     @property
     def waiting(self) -> int:
         """Threads that are in the queue."""
         with self._inner:
-            return len(self._waiting)
+            return len(self._queue)
 
-    def _hand_over(self) -> None:
-        if not self._waiting:
-            self._owner = None
-            return
-        self._owner, gate = self._waiting.popleft()
-        self._depth = 1
-        gate.release()
-
-    def _give_up(self, mine: tuple[int, threading.Lock]) -> None:
+    def _ask(self, turn: Turn) -> bool:
+        """Return whether `turn` has begun; else it is in the queue and its gate opens when it does."""
         with self._inner:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-            else:  # it was handed over meanwhile
-                self._hand_over()
+            if self._held and self._held[-1].thread != turn.thread:
+                self._queue.append(turn)
+                return False
+            self._held.append(turn)
+            return True
+
+    def _end(self, turn: Turn) -> None:
+        """End a turn, or give it up. A Ctrl-C may cut this short anywhere: a second time it does what is left."""
+        with self._inner:
+            if turn in self._held:
+                self._held.remove(turn)
+            if turn in self._queue:
+                self._queue.remove(turn)
+            if not self._held and self._queue:
+                self._held.append(self._queue[0])
+            if self._queue and self._held[0] is self._queue[0]:
+                if self._queue[0].gate.locked():
+                    self._queue[0].gate.release()
+                self._queue.popleft()
+
+
+class Turn:
+    """One use of a FairLock."""
+
+    def __init__(self, lock: FairLock) -> None:
+        self._lock, self.thread, self.gate = lock, threading.get_ident(), threading.Lock()
+        self.gate.acquire()
+
+    def __enter__(self) -> None:
+        try:
+            if not self._lock._ask(self):
+                self.gate.acquire()
+        except BaseException:
+            self._lock._end(self)
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._lock._end(self)
+        except BaseException:
+            self._lock._end(self)
+            raise
 
 
 @cache
-def device_turn(device: str) -> FairLock:
+def device_turns(device: str) -> FairLock:
     """Return the one lock for batches on `device`: its type and index, such as "cpu:0"."""
     return FairLock()

@@ -1,5 +1,6 @@
 """Turns on a device: first come, first served, and nobody is left behind."""
 
+import sys
 import threading
 import time
 
@@ -8,7 +9,7 @@ import torch
 
 from talkinghead.nodes.core.engine import EngineOptions, open_engine
 from talkinghead.nodes.core.engine_spec import StageSpec, TensorSpec
-from talkinghead.nodes.core.turns import FairLock, device_turn
+from talkinghead.nodes.core.turns import FairLock, device_turns
 
 
 def wait_until(condition, seconds=20.0):
@@ -16,6 +17,14 @@ def wait_until(condition, seconds=20.0):
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.001)
+
+
+def taking(lock, got):
+    def take():
+        with lock.turn():
+            got.append(1)
+
+    return take
 
 
 def run_all(threads):
@@ -30,10 +39,10 @@ def test_the_order_is_that_of_asking():
     lock, order, threads = FairLock(), [], []
 
     def ask(name):
-        with lock:
+        with lock.turn():
             order.append(name)
 
-    with lock:
+    with lock.turn():
         for name in range(6):
             threads.append(threading.Thread(target=ask, args=(name,)))
             threads[-1].start()
@@ -50,7 +59,7 @@ def test_a_thread_that_asks_again_at_once_goes_behind_the_one_that_waits():
     def greedy(name):
         go.wait(20)
         for _ in range(50):
-            with lock:
+            with lock.turn():
                 order.append(name)
                 # Whoever wants a turn is in the queue before this one ends, as with batches that take a while.
                 wait_until(lambda: lock.waiting or len(order) in (1, 100) or order.count(other[name]) == 50)
@@ -69,9 +78,9 @@ def test_a_thread_that_asks_again_at_once_goes_behind_the_one_that_waits():
 
 def test_it_is_reentrant_and_kept_until_the_outermost_block_ends():
     lock, got = FairLock(), []
-    thread = threading.Thread(target=lambda: (lock.__enter__(), got.append(1), lock.__exit__()))
-    with lock:
-        with lock:
+    thread = threading.Thread(target=taking(lock, got))
+    with lock.turn():
+        with lock.turn():
             thread.start()
             wait_until(lambda: lock.waiting == 1)
         assert got == []
@@ -81,17 +90,88 @@ def test_it_is_reentrant_and_kept_until_the_outermost_block_ends():
 
 def test_an_error_inside_ends_the_turn():
     lock = FairLock()
-    with pytest.raises(ZeroDivisionError), lock:
+    with pytest.raises(ZeroDivisionError), lock.turn():
         raise ZeroDivisionError
     got = []
-    run_all([threading.Thread(target=lambda: (lock.__enter__(), got.append(1), lock.__exit__()))])
+    run_all([threading.Thread(target=taking(lock, got))])
     assert got == [1]
 
 
-def test_a_stranger_cannot_end_a_turn():
-    lock = FairLock()
-    with pytest.raises(RuntimeError, match="the thread that has it"):
-        lock.__exit__()
+@pytest.mark.parametrize("handed_over", [False, True])
+def test_who_stops_waiting_leaves_the_queue(handed_over, monkeypatch):
+    """Ctrl-C while it waits, also in the moment in which its turn came."""
+    lock, got = FairLock(), []
+
+    class Stopped(BaseException):
+        pass
+
+    class Gate:
+        """Interrupted in `acquire`."""
+
+        def __init__(self):
+            self.opened = threading.Event()
+
+        def acquire(self):
+            if handed_over:
+                self.opened.wait(20)
+            raise Stopped
+
+        def locked(self):
+            return True
+
+        def release(self):
+            self.opened.set()
+
+    def stop():
+        turn = lock.turn()
+        turn.gate = Gate()
+        with pytest.raises(Stopped), turn:
+            got.append("never")
+        got.append("stopped")
+
+    thread, last = threading.Thread(target=stop), threading.Thread(target=taking(lock, got))
+    with lock.turn():
+        thread.start()
+        wait_until(lambda: lock.waiting == 1 or got)
+        last.start()
+        wait_until(lambda: lock.waiting == (2 if handed_over else 1))
+    for one in (thread, last):
+        one.join(20)
+        assert not one.is_alive()
+    assert sorted(map(str, got)) == ["1", "stopped"]
+    assert lock.waiting == 0
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_a_stop_anywhere_in_the_end_of_a_turn_loses_nothing(line):
+    """Ctrl-C at each line of it; the next in the queue gets its turn and the lock goes on."""
+    lock, got, cut = FairLock(), [], []
+    waiter = threading.Thread(target=taking(lock, got))
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_name != "_end":
+            return None
+        if event == "line" and frame.f_lineno - frame.f_code.co_firstlineno == line + 2 and not cut:
+            cut.append(line)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    try:
+        with lock.turn():
+            waiter.start()
+            wait_until(lambda: lock.waiting == 1)
+            sys.settrace(trace)
+    except KeyboardInterrupt:
+        assert cut == [line]
+    finally:
+        sys.settrace(before)
+    waiter.join(20)
+    assert got == [1]
+    with lock.turn():
+        got.append(2)
+    assert lock.waiting == 0
+    assert not lock._held
 
 
 def test_two_engines_of_a_device_take_turns_batch_by_batch():
@@ -99,7 +179,7 @@ def test_two_engines_of_a_device_take_turns_batch_by_batch():
     spec = StageSpec(
         "probe", (TensorSpec("x", (1,), torch.float32),), (TensorSpec("y", (1,), torch.float32),)
     )
-    inside, calls, turn = [], [], device_turn("cpu:0")
+    inside, calls, turn = [], [], device_turns("cpu:0")
 
     def stage_of(name):
         def stage(x):
