@@ -24,6 +24,7 @@ from .core.pool import AvatarPool, Resident
 
 Avatar = io.Custom("TALKINGHEAD_AVATAR")
 Speech = io.Custom("TALKINGHEAD_SPEECH")
+Cadence = io.Custom("TALKINGHEAD_CADENCE")
 Frames = io.Custom("TALKINGHEAD_FRAMES")
 MuseTalkModel = io.Custom("TALKINGHEAD_MUSETALK_MODEL")
 AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")

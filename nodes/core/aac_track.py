@@ -17,16 +17,16 @@ class AacTrack:
     def __init__(self, box: av.container.OutputContainer, rate: int, channels: int) -> None:
         self.rate, self.sent = rate, 0
         self._layout = "mono" if channels == 1 else "stereo"
-        self._stream = box.add_stream("aac", rate=rate, layout=self._layout)
-        self._stream.codec_context.bit_rate = _BITS_PER_CHANNEL * channels
+        self.stream = box.add_stream("aac", rate=rate, layout=self._layout)
+        self.stream.codec_context.bit_rate = _BITS_PER_CHANNEL * channels
 
     def encode(self, samples: np.ndarray) -> list[av.Packet]:
         """Take the next samples, float32 (channels, n) within -1..1."""
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples), "fltp", self._layout)
         frame.sample_rate, frame.time_base, frame.pts = self.rate, Fraction(1, self.rate), self.sent
         self.sent += samples.shape[1]
-        return self._stream.encode(frame)
+        return self.stream.encode(frame)
 
     def finish(self) -> list[av.Packet]:
         """Give what the encoder still holds."""
-        return self._stream.encode(None)
+        return self.stream.encode(None)

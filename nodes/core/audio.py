@@ -149,15 +149,24 @@ def from_comfy(audio: Any) -> MemoryAudio:
     """Return the clip in a ComfyUI AUDIO: {"waveform": (1,C,T), "sample_rate"}; ValueError if it holds none."""
     if audio is None:
         raise ValueError("no audio is connected; wire an AUDIO, such as Load Audio or Speak")
+    waveform, rate = _parts(audio)
+    return MemoryAudio(waveform, rate)
+
+
+def is_empty(audio: Any) -> bool:
+    """Say whether a ComfyUI AUDIO has no samples, which is how some loaders say that a clip has no sound."""
+    return 0 in getattr(_parts(audio)[0], "shape", ())
+
+
+def _parts(audio: Any) -> tuple[Any, Any]:
     try:
-        waveform, rate = audio["waveform"], audio["sample_rate"]
+        return audio["waveform"], audio["sample_rate"]
     except Exception as e:  # some packs hand over lazy mappings that raise whatever their reader raises
         if is_interrupt(e):
             raise
         raise ValueError(
             f"AUDIO without a usable 'waveform' and 'sample_rate' ({type(e).__name__}: {e})"
         ) from e
-    return MemoryAudio(waveform, rate)
 
 
 def open_audio(path: str | os.PathLike) -> AudioClip:

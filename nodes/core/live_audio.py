@@ -71,6 +71,12 @@ class LiveAudio:
         return self._ended
 
     @property
+    def waits(self) -> bool:
+        """Whether the consumer's next block is not there yet."""
+        with self._lock:
+            return not self._queue and not self._ended
+
+    @property
     def queued_seconds(self) -> Fraction:
         """Sound that waits for the consumer."""
         return Fraction(self._queued, self.sample_rate)

@@ -83,7 +83,7 @@ class SoundBuffer:
 
 
 class LiveEncoder:
-    """One video. `codec` is its name for players, such as "avc1.42c01e,mp4a.40.2"; `encoder` what makes it.
+    """One video. `codec` is its name for players, such as "avc1.42C01E,mp4a.40.2"; `encoder` what makes it.
 
     Args:
         info: the frames that come in; n_frames need not be known.
@@ -239,6 +239,6 @@ def _avc_name(extradata: bytes) -> str:
     while at >= 0:
         unit = extradata[at + 3 :]
         if len(unit) >= 4 and unit[0] & 31 == 7:
-            return f"avc1.{unit[1:4].hex()}"
+            return f"avc1.{unit[1:4].hex().upper()}"
         at = extradata.find(_START_CODE, at + 3)
     raise ValueError("the encoder gave no sequence parameter set; choose another output or encoder")

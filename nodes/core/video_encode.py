@@ -23,6 +23,7 @@ from .audio import AudioClip
 from .encoders import ENCODERS, QUALITIES, Quality, encoder_options, encoder_problem
 from .frames import FrameInfo
 from .interrupt import is_interrupt
+from .packet_tap import TappedBox, TapThread
 from .pictures import Pictures, even_size
 from .report import Report
 from .sound_copy import CopiedSound, copied_sound
@@ -58,7 +59,8 @@ def choose_encoder(codec: str, width: int, height: int) -> tuple[str, str]:
 class VideoFile:
     """Writes frames and their sound to `path`; call `write`, then `finish`, or `abandon` at any time.
 
-    `info` describes the frames that come in; `width` and `height` are those of the file (even).
+    `info` describes the frames that come in; `width` and `height` are those of the file (even). `tap` gets a copy of
+    every packet; the file is the same with and without.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class VideoFile:
         quality: str,
         metadata: dict[str, str],
         report: Report,
+        tap: TapThread | None = None,
     ) -> None:
         self._info, self._report, self._done = info, report, 0
         self._copied: CopiedSound | None = None
@@ -83,6 +86,8 @@ class VideoFile:
             )
         options = {} if kind == "matroska" else {"movflags": "+faststart+use_metadata_tags"}
         self._box = av.open(os.path.abspath(path), "w", format=kind, options=options)
+        if tap:
+            self._box = TappedBox(self._box, tap)
         try:
             for name, value in metadata.items():
                 self._box.metadata[name] = value
@@ -92,6 +97,8 @@ class VideoFile:
                 self._copied = copied_sound(self._box, audio, kind, report)
                 self._sound = self._copied or _Sound(self._box, audio, report)
             self._box.start_encoding()
+            if tap:
+                tap.begin(self._video, self._sound and self._sound.stream)
         except BaseException:
             self.abandon()
             raise
@@ -153,6 +160,7 @@ class _Sound:
         self._rate = rate if rate in AAC_RATES else next((r for r in AAC_RATES if rate <= r <= 48000), 48000)
         self._layout = "mono" if clip.channels == 1 else "stereo"
         self._track = AacTrack(box, self._rate, min(2, clip.channels))
+        self.stream = self._track.stream
         self._length = -(-clip.n_samples * self._rate // rate)
         self._sent, self._bad, self._peak = 0, 0, 1.0
         self._pieces = self._prepared()

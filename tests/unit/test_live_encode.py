@@ -144,7 +144,7 @@ def test_the_codec_string_is_that_of_the_file():
     data = b"".join(pieces)
     at = data.index(b"avcC") + 4
     video, sound = encoder.codec.split(",")
-    assert video == "avc1." + data[at + 1 : at + 4].hex()
+    assert video == "avc1." + data[at + 1 : at + 4].hex().upper()
     assert sound == "mp4a.40.2"
 
 
