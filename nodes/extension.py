@@ -12,10 +12,11 @@ from . import node_classes
 class TalkingHeadExtension(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         try:
-            from .preview_routes import register
+            from . import live_routes, preview_routes
 
             classes = node_classes()
-            register()
+            live_routes.register()
+            preview_routes.register()
             return classes
         except Exception:
             # ComfyUI prints the message of an entry point that fails, not where it failed.

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import folder_paths
 from aiohttp import web
@@ -22,6 +20,7 @@ from aiohttp import web
 from .core.frames import FrameInfo
 from .core.preview import PreviewRun
 from .core.report import Report
+from .web_routes import is_foreign, is_served, prompt_server
 
 EVENT = "talkinghead.preview"
 ROUTE = "/talkinghead/preview/{token:[0-9a-f]{32}}"
@@ -39,18 +38,12 @@ _runs: OrderedDict[str, PreviewRun | None] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _server():
-    """Return ComfyUI's PromptServer, or None outside of one: whoever serves has imported its module."""
-    return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
-
-
 def register() -> None:
     """Add the routes to ComfyUI's server, if there is one. Called when the extension is loaded."""
-    server = _server()
+    server = prompt_server()
     if server is None:
         return
-    paths = {route.path for route in server.routes if hasattr(route, "path")}
-    if f"{ROUTE}/init" in paths:  # a second copy of the pack; aiohttp would not start with a path twice
+    if is_served(server, f"{ROUTE}/init"):
         logging.warning("Talking Head: another copy of this pack serves the live preview; remove one")
         return
     server.routes.get(f"{ROUTE}/init")(_init)
@@ -64,7 +57,7 @@ def live_preview(node_id: str | None, report: Report, info: FrameInfo) -> Iterat
 
     The page gets events EVENT with node and the state of `PreviewRun`, until the block ends.
     """
-    server = _server()
+    server = prompt_server()
     client = getattr(server, "client_id", None)
     if client is None or node_id is None:
         yield None
@@ -89,16 +82,8 @@ def live_preview(node_id: str | None, report: Report, info: FrameInfo) -> Iterat
             _runs[run.token] = None
 
 
-def _foreign(request: web.Request) -> bool:
-    """Return whether another site's page asks. A browser says so in one of two headers; others need no telling."""
-    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        return True
-    origin = request.headers.get("Origin")
-    return origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower()
-
-
 def _find(request: web.Request) -> PreviewRun | web.Response:
-    if _foreign(request):
+    if is_foreign(request):
         return web.Response(status=403, headers=_HEADERS)
     token = request.match_info["token"]
     with _lock:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.audio import SPEECH_RATE, AudioClip, mono_blocks
-from ..core.engine_spec import StageSpec, TensorSpec
+from ..core.engine_spec import EngineClosed, StageSpec, TensorSpec
 from ..core.frames import RunContext
 from ..core.report import Report
 from ..core.timeline import frame_count, speech_row_start
@@ -245,12 +245,13 @@ class _Listener:
         return self._ctx.engine(self._model, live_stage, 1, report=Report())
 
     def _states(self, sound: Tensor, first: Tensor) -> Tensor:
-        # Beside a network that runs: nobody may move the weights meanwhile.
-        with self._ctx.using_models():
-            if self._engine.closed:  # its memory was wanted for something else meanwhile
-                self._engine = self._open()
+        while True:
             device = self._engine.device
-            return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
+            try:
+                return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
+            except EngineClosed:  # its memory was wanted for something else meanwhile
+                self._ctx.check_cancelled()
+                self._engine = self._open()
 
 
 class LiveStage(nn.Module):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
-from ..core.engine_spec import is_out_of_memory
+from ..core.engine_spec import EngineClosed, is_out_of_memory
 from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.host_copy import Arriving, HostCopies
 from ..core.overlap import ahead
@@ -202,10 +202,13 @@ class _Network:
 
     def start(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, Arriving]:
         """Begin a batch: crops (n, crop, crop, 3) uint8 on the engine's device, and whether each is finite."""
-        if self._engine.closed:  # its memory was wanted for something else meanwhile
-            self._engine = self._ctx.engine(self._model, self._stage, self._batch)
-        crops, finite = _call(self._engine, latents, tokens)
-        return crops, self._flags.send(finite)
+        while True:
+            try:
+                crops, finite = _call(self._engine, latents, tokens)
+                return crops, self._flags.send(finite)
+            except EngineClosed:  # its memory was wanted for something else meanwhile
+                self._ctx.check_cancelled()
+                self._engine = self._ctx.engine(self._model, self._stage, self._batch)
 
     def finish(self, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Crops and finite (n,) bool on the CPU; frames with a face that are not finite are tried again in fp32."""
@@ -238,6 +241,8 @@ class _Network:
             engine = self._ctx.engine(self._exact, self._stage, self._batch, report=quiet)
             crops, finite = _call(engine, latents, tokens)
             return crops, finite.cpu()
+        except EngineClosed:
+            return self._run_exact(latents, tokens)
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
                 raise
