@@ -18,6 +18,7 @@ from .core.frames import TensorStream
 from .core.images import image_batch, image_notes, rgb_frames
 from .core.timeline import parse_fps
 from .core.video_write import WriteOptions, write_video
+from .preview_routes import live_preview
 
 MAX_IMAGE_BYTES = 8 << 30
 SMOOTH = ("off", "double")
@@ -32,7 +33,7 @@ class WriteVideo(io.ComfyNode):
             category="Talking Head/video",
             description=(
                 "Runs the whole stream and writes an MP4 with sound into the output folder, in constant memory. "
-                "An interrupted or failed run leaves no file."
+                "The node plays what exists while it runs. An interrupted or failed run leaves no file."
             ),
             inputs=[
                 Frames.Input("frames", tooltip="Frames from Composite or Images to Frames."),
@@ -71,7 +72,7 @@ class WriteVideo(io.ComfyNode):
                 ),
             ],
             outputs=[io.Video.Output("VIDEO"), io.String.Output("REPORT", display_name="report")],
-            hidden=[io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            hidden=[io.Hidden.prompt, io.Hidden.extra_pnginfo, io.Hidden.unique_id],
             is_output_node=True,
         )
 
@@ -88,8 +89,9 @@ class WriteVideo(io.ComfyNode):
             frames = DoubledStream(frames)
         ctx = ComfyContext()
         clip = _sound(audio, ctx)
-        options = WriteOptions(codec=codec, quality=quality, metadata=_workflow(cls))
-        result = write_video(frames, Path(folder) / file, ctx, clip, options)
+        with live_preview(cls.hidden.unique_id, ctx.report, frames.info) as tap:
+            options = WriteOptions(codec=codec, quality=quality, metadata=_workflow(cls), tap=tap)
+            result = write_video(frames, Path(folder) / file, ctx, clip, options)
         shown = ui.PreviewVideo([ui.SavedResult(file, subfolder, io.FolderType.output)])
         return io.NodeOutput(InputImpl.VideoFromFile(str(result.path)), ctx.report.text(), ui=shown)
 
@@ -169,6 +171,8 @@ def _workflow(cls: type[io.ComfyNode]) -> dict[str, str]:
 
 def _collect(ctx: ComfyContext, frames, start: int, count: int) -> torch.Tensor:
     info = frames.info
+    if info.n_frames is None:
+        raise ValueError("a live stream has no known length to choose frames from; use Write Video")
     end = info.n_frames if count == 0 else min(info.n_frames, start + count)
     if start >= info.n_frames:
         raise ValueError(

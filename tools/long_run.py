@@ -27,15 +27,12 @@ import psutil
 
 from talkinghead.nodes.core.audio import BLOCK, AudioClip, rebatch
 from talkinghead.nodes.core.frames import RunContext
-from talkinghead.nodes.core.images import cover, cover_box, parse_size
-from talkinghead.nodes.core.packet import AvatarPacket
-from talkinghead.nodes.core.timeline import parse_fps
+from talkinghead.nodes.core.images import parse_size
 from talkinghead.nodes.core.video_write import WriteOptions, write_video
-from talkinghead.nodes.musetalk.bake import build_avatar
+from talkinghead.nodes.musetalk.bench_overlap import demo_at
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import FOLDER, demo_presenters
+from talkinghead.nodes.musetalk.presenters import demo_presenters
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
-from talkinghead.nodes.musetalk.source import read_source
 from talkinghead.nodes.musetalk.speech import Speech
 
 RATE = 16000
@@ -64,17 +61,6 @@ class MadeUpSpeech(AudioClip):
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"{self.name} {self.n_samples}".encode()).hexdigest()
-
-
-def make_avatar(name: str, size: tuple[int, int], root: Path) -> tuple[MuseTalkModel, AvatarPacket]:
-    """Build demo `name` at `size` (width, height)."""
-    demo, model = demo_presenters()[name], MuseTalkModel()
-    fps = parse_fps(demo["fps"])
-    frames = read_source(FOLDER / demo["file"], fps=fps).frames
-    source = frames.shape[2], frames.shape[1]
-    boxes = [cover_box(tuple(box), source, size) for box in demo["boxes"]]
-    frames = np.stack([cover(np.asarray(frame), *size) for frame in frames])
-    return model, build_avatar(RunContext(), model, frames, boxes, root, "long-run", fps, demo["cycle"])
 
 
 class Table:
@@ -130,7 +116,8 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     sound = MadeUpSpeech(max(1, round(args.minutes * 60)))
     with tempfile.TemporaryDirectory() as folder:
-        model, avatar = make_avatar(args.avatar, parse_size(args.size), Path(folder))
+        model = MuseTalkModel()
+        avatar = demo_at(RunContext(), model, args.avatar, parse_size(args.size), Path(folder))
         crops = CropStream(model, avatar, Speech(model, sound, Fraction(25)), args.batch)
         table = Table(args.rows)
         ctx = RunContext(progress=table.tick, overlap=False if args.one_thread else None)

@@ -72,16 +72,12 @@ def _inline(ctx: RunContext, make: Callable[[], Iterator[T]], depth: int, name: 
         while True:
             try:
                 source = make() if source is None else source
-                item = next(source)
+                got = [next(source)]
             except StopIteration:
                 return
             except BaseException as e:
-                named = _named(e, name)
-                if named is e:
-                    raise
-                raise named from e
-            yield item
-            del item
+                _raise(e, name)
+            yield got.pop()  # not kept while the consumer works on it
     finally:
         _close(source)
 
@@ -92,9 +88,7 @@ def _threaded(ctx: RunContext, make: Callable[[], Iterator[T]], depth: int, name
     try:
         stage.start()
         while (got := stage.take(ctx)) is not None:
-            item = got.pop()
-            yield item
-            del item
+            yield got.pop()  # not kept while the consumer works on it
     finally:
         stage.stop()
 
@@ -159,10 +153,9 @@ class _Stage:
     def _raise_error(self) -> None:
         error = self._error or self._close_error
         self._error = self._close_error = None
-        if error is None:
-            return
         try:
-            raise _named(error, self._name)
+            if error is not None:
+                _raise(error, self._name)
         finally:
             del error  # its traceback holds this frame
 
@@ -285,11 +278,12 @@ def _close(source: object) -> None:
         close()
 
 
-def _named(error: BaseException, name: str) -> BaseException:
-    """Return what is raised for a stage's error."""
+def _raise(error: BaseException, name: str) -> None:
+    """Raise a stage's error with the stage's name, without a cycle that would keep its frames."""
     passes = isinstance(error, (StageError, MemoryError)) or not isinstance(error, Exception)
-    if passes or is_interrupt(error):
-        return error
-    named = StageError(f"{name}: {error}")
-    named.__cause__ = error
-    return named
+    try:
+        if passes or is_interrupt(error):
+            raise error
+        raise StageError(f"{name}: {error}") from error
+    finally:
+        del error

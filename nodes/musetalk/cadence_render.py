@@ -128,7 +128,9 @@ class CadenceRun:
         with closing(self._planned()) as planned:
             drawn = self._between_keys(_one_ahead(self._drawing(planned), device))
             for pictures in _one_ahead(self._decoding(drawn), device):
-                yield self._shown(pictures)
+                shown = self._shown(pictures)
+                self._mix.tell(self._ctx.report)  # as it stands: a page may watch the run
+                yield shown
 
     def tell(self) -> None:
         """Put into the report what was drawn how, and which frames could not be."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 import torch
 
@@ -24,6 +25,22 @@ SAMPLE_RATE = 16000
 SAMPLES_PER_ROW = 320
 
 
+class Heard(Protocol):
+    """What a renderer needs of speech: the frames it has (None: not known yet) and what each of them hears."""
+
+    model: MuseTalkModel
+    fps: Fraction
+
+    @property
+    def n_frames(self) -> int | None: ...
+
+    def windows(self, ctx: RunContext, n: int) -> Iterator[torch.Tensor | None]:
+        """Yield the tokens of the next frames, at most `n`: (k, window_rows * states, width). None before a wait."""
+
+    def ends_at(self, frame: int) -> bool:
+        """Return whether frame `frame`, the one after those that `windows` gave, does not exist."""
+
+
 @dataclass(frozen=True)
 class Speech:
     """Audio, the rate of the video that will show it, and the model whose encoder listens."""
@@ -36,6 +53,9 @@ class Speech:
     def n_frames(self) -> int:
         """Frames that cover the audio: ceil(seconds * fps)."""
         return frame_count(self.audio.n_samples, self.audio.sample_rate, self.fps)
+
+    def ends_at(self, frame: int) -> bool:
+        return frame >= self.n_frames
 
     @property
     def n_rows(self) -> int:

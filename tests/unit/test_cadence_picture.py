@@ -80,7 +80,7 @@ def peak(seconds):
 
 def test_memory_does_not_grow_with_the_sound():
     draw_cadence(Cadence(Hour(10), FPS))  # imports
-    assert peak(240) < peak(60) + 100_000
+    assert peak(120) < peak(40) + 100_000
 
 
 @pytest.mark.parametrize("n", [1, 7, 960, 961])

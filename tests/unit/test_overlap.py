@@ -304,36 +304,84 @@ def test_the_state_of_torch_and_context_variables_go_along():
         items.close()
 
 
-@MODES
-def test_memory_of_items_and_stage_is_free_at_once(overlap):
-    """Nothing waits for the garbage collector: no cycle holds a frame."""
-    held = []
+@pytest.fixture
+def tensors():
+    """Make tensors and remember them weakly; without the garbage collector, so that cycles show."""
 
-    def make():
-        for _ in range(6):
+    class Tensors:
+        refs: list = []
+
+        def __call__(self):
             tensor = torch.zeros(4)
-            held.append(weakref.ref(tensor))
-            yield tensor
-            del tensor
-        raise ValueError("end")
+            self.refs.append(weakref.ref(tensor))
+            return tensor
+
+        def alive(self):
+            return [k for k, ref in enumerate(self.refs) if ref() is not None]
 
     gc.collect()
     gc.disable()
-    try:
-        items = run(make, 2, overlap)
-        for k in range(6):
-            next(items)
-            assert all(ref() is None for ref in held[:k])
-        with pytest.raises(StageError) as raised:
-            next(items)
-        del items, raised
-        assert all(ref() is None for ref in held)
-        early = run(make, 2, overlap)
-        next(early)
-        early.close()
-        assert all(ref() is None for ref in held)
-    finally:
-        gc.enable()
+    made = Tensors()
+    made.refs = []
+    yield made
+    gc.enable()
+
+
+@MODES
+@pytest.mark.parametrize("error", [ValueError, StageError])
+def test_memory_of_items_and_stage_is_free_at_once(overlap, error, tensors):
+    def make():
+        for _ in range(6):
+            yield tensors()
+        kept = tensors()
+        raise error(f"end {len(kept)}")
+
+    items = run(make, 2, overlap)
+    for k in range(6):
+        next(items)
+        assert not [old for old in tensors.alive() if old < k]
+    with pytest.raises(StageError) as raised:
+        next(items)
+    del raised
+    assert not tensors.alive()
+    early = run(make, 2, overlap)
+    next(early)
+    early.close()
+    assert not tensors.alive()
+
+
+def test_an_item_that_was_taken_is_free_while_the_next_one_is_made(tensors):
+    go, busy = threading.Event(), threading.Event()
+
+    def make():
+        yield tensors()
+        busy.set()
+        go.wait(LONG)
+        yield tensors()
+
+    items = run(make, 1)
+    next(items)
+    assert busy.wait(LONG)
+    assert not tensors.alive()
+    go.set()
+    items.close()
+
+
+def test_an_exception_that_is_kept_keeps_no_items(tensors):
+    def make():
+        while True:
+            yield tensors()
+
+    def consume():
+        items = run(make, 3)
+        next(items)
+        until(lambda: len(tensors.refs) == 4)
+        items.throw(ValueError("of the consumer"))
+
+    with pytest.raises(ValueError, match="of the consumer") as kept:
+        consume()
+    assert not tensors.alive()
+    assert kept.value
 
 
 def test_on_a_card_a_stage_may_stay_with_its_consumer():

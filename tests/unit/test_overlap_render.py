@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import weakref
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -187,9 +188,10 @@ class Watched(FrameStream):
         return other
 
     def generate(self, ctx, n):
-        for chunk in self._source.chunks(ctx, n):
-            self.refs.append(weakref.ref(chunk.frames))
-            yield chunk.frames, None
+        with closing(self._source.chunks(ctx, n)) as chunks:
+            for chunk in chunks:
+                self.refs.append(weakref.ref(chunk.frames))
+                yield chunk.frames, None
 
 
 class PooledContext(RunContext):
@@ -201,6 +203,14 @@ class PooledContext(RunContext):
 
     def use_avatar(self, packet):
         return self._pool.use(packet, self.device)
+
+
+@pytest.fixture
+def _ctrl_c():
+    """Ctrl-C raises KeyboardInterrupt, also where the shell started the tests in the background, deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -233,6 +243,7 @@ def nothing_is_left(pool, refs, folder, allowed):
     assert stages == []
 
 
+@pytest.mark.usefixtures("_ctrl_c")
 def test_cancel_at_random_moments_leaves_nothing(settings, tmp_path):
     """Ten stops by the user and ten by Ctrl-C, anywhere between the first feature and the last frame."""
     pool, stream, write = settings
