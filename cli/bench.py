@@ -43,6 +43,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         help="measure stages ahead of each other against one after the other instead: embedded engine, 512x512, encoder "
         "and sound included",
     )
+    bench.add_argument(
+        "--live",
+        action="store_true",
+        help="measure live rendering instead: time to the first frame, steady speed by push size, memory over time",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -51,6 +56,7 @@ def _bench(args: argparse.Namespace) -> int:
     import torch
 
     from ..nodes.core.bench import Row, table
+    from ..nodes.core.bench_video import bench_splice, splice_text
     from ..nodes.core.images import parse_size
     from ..nodes.musetalk.bench import BACKENDS, BenchOptions, run_bench
 
@@ -62,6 +68,11 @@ def _bench(args: argparse.Namespace) -> int:
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
     if args.overlap:
         return _bench_overlap(args, device)
+    if args.live:
+        from .bench_live import bench_live
+
+        precisions = _words(args.precision) or (("fp16",) if card else ("fp32",))
+        return bench_live(args, device, precisions, _numbers(args.batches))
     options = BenchOptions(
         device,
         size=args.size or ("full" if card else "embedded"),
@@ -81,6 +92,7 @@ def _bench(args: argparse.Namespace) -> int:
         )
 
     facts = run_bench(options, show)
+    facts["nv12"] = bench_splice(*options.frame, rounds=9 if args.quick else 25)
     known = {field: facts[field] for field in ("machine", "peaks", "parity")}
     for name, value in known["machine"].items():
         print(f"{name}: {value}")
@@ -90,6 +102,7 @@ def _bench(args: argparse.Namespace) -> int:
         print(f"{name} against fp32: cosine {value['cosine']}, PSNR {value['psnr_db']} dB")
     for name, value in facts["fp8"].items():
         print(f"fp8, {name}: {value}")
+    print(f"NV12 on the CPU, {splice_text(facts['nv12'])}")
     print(table([Row(**row) for row in facts["rows"]]))
     if args.calibrate:
         _print_advice(facts["advice"])

@@ -46,20 +46,20 @@ class StageError(RuntimeError):
 class FrameInfo:
     """What is known of a stream before it runs.
 
-    width, height in pixels; layout "rgb" (n,H,W,3) or "nv12" (n,H*3/2,W), uint8; matrix ("bt709" or
+    n_frames is None for a stream whose end is not known before it comes (live sound). width, height in pixels; layout "rgb" (n,H,W,3) or "nv12" (n,H*3/2,W), uint8; matrix ("bt709" or
     "bt601") and range describe nv12 content and are None for rgb.
     """
 
     width: int
     height: int
     fps: Fraction
-    n_frames: int
+    n_frames: int | None
     layout: str = "rgb"
     matrix: str | None = None
     range: str | None = None
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.height < 1 or self.n_frames < 0:
+        if self.width < 1 or self.height < 1 or (self.n_frames or 0) < 0:
             raise ValueError(f"a stream cannot be {self.width}x{self.height} with {self.n_frames} frames")
         if self.layout not in LAYOUTS:
             raise ValueError(f"layout {self.layout!r} is unknown; use one of {', '.join(LAYOUTS)}")
@@ -73,8 +73,8 @@ class FrameInfo:
         return (self.height, self.width, 3)
 
     @property
-    def seconds(self) -> Fraction:
-        return self.n_frames / self.fps
+    def seconds(self) -> Fraction | None:
+        return None if self.n_frames is None else self.n_frames / self.fps
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,9 @@ class RunContext:
     def release_avatars(self) -> None:
         """Let go of warm packets that nobody uses: a mapped file cannot be replaced on Windows."""
 
-    def tick(self, done: int, total: int) -> None:
-        if self._progress:
+    def tick(self, done: int, total: int | None) -> None:
+        """Tell how far the run is, in frames. Without a known total there is no progress to show."""
+        if self._progress and total is not None:
             self._progress(done, total)
 
     def cancelled(self) -> bool:
@@ -269,6 +270,11 @@ class _NestedContext(RunContext):
         self._outer.raise_if_cancelled()
 
 
+Made = tuple[torch.Tensor, Placement | None] | tuple[torch.Tensor, Placement | None, bool]
+"""What `FrameStream.generate` yields: frames, their placement or None, and whether they are the last ones. The third is
+needed only where the number of frames is not known before."""
+
+
 class FrameStream(ABC):
     """A lazy, re-iterable sequence of frames. Subclasses name their stage and implement `generate`."""
 
@@ -276,8 +282,8 @@ class FrameStream(ABC):
     info: FrameInfo
 
     @abstractmethod
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement | None]]:
-        """Yield the frames in order, at most `n` at a time, as (frames, placement or None)."""
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
+        """Yield the frames in order, at most `n` at a time; see `Made`."""
 
     def nv12(self, matrix: str, color_range: str = "limited") -> FrameStream | None:
         """Return the same frames as an NV12 stream, or None if this one has no quicker way than converting its RGB.
@@ -295,37 +301,52 @@ class FrameStream(ABC):
         """
         if n < 1:
             raise ValueError(f"a chunk needs at least one frame, not {n}")
-        source, start, idx = self.generate(ctx, n), 0, 0
+        source, start, idx, last = self.generate(ctx, n), 0, 0, self.info.n_frames == 0
         try:
-            while start < self.info.n_frames:
+            while not last:
                 ctx.check_cancelled()
-                frames, placement = self._pull(source, start)
+                made = self._pull(source, start)
+                if made is None:
+                    return
+                frames, placement, last = made
                 count = frames.shape[0]
-                yield FrameChunk(idx, start, count, frames, start + count == self.info.n_frames, placement)
+                yield FrameChunk(idx, start, count, frames, last, placement)
                 start, idx = start + count, idx + 1
         finally:
             source.close()
 
-    def _pull(self, source: Iterator, start: int) -> tuple[torch.Tensor, Placement | None]:
+    def _pull(self, source: Iterator, start: int) -> tuple[torch.Tensor, Placement | None, bool] | None:
+        """Return the next frames, None for a stream of unknown length that turns out to have none."""
         info = self.info
         try:
-            frames, placement = next(source)
+            frames, placement, *flag = next(source)
         except StopIteration:
-            raise StageError(f"{self.stage}: ended at frame {start} of {info.n_frames}") from None
+            if info.n_frames is None and start == 0:
+                return None
+            where = "without a last one" if info.n_frames is None else f"of {info.n_frames}"
+            raise StageError(f"{self.stage}: ended at frame {start} {where}") from None
         except (StageError, MemoryError):
             raise
         except Exception as e:
             if is_interrupt(e):
                 raise
-            raise StageError(f"{self.stage}, from frame {start} of {info.n_frames}: {e}") from e
-        left = info.n_frames - start
+            of = "" if info.n_frames is None else f" of {info.n_frames}"
+            raise StageError(f"{self.stage}, from frame {start}{of}: {e}") from e
         if frames.dtype != torch.uint8 or tuple(frames.shape[1:]) != info.frame_shape:
             raise StageError(
                 f"{self.stage}: frames {tuple(frames.shape)} {frames.dtype} do not match {info.frame_shape} uint8"
             )
-        if not 1 <= frames.shape[0] <= left:
-            raise StageError(f"{self.stage}: {frames.shape[0]} frames at {start}, {left} are left")
-        return frames, placement
+        count = frames.shape[0]
+        if info.n_frames is None:
+            if count < 1 or not flag:
+                raise StageError(
+                    f"{self.stage}: {count} frames at {start}, not said whether they are the last"
+                )
+            return frames, placement, bool(flag[0])
+        left = info.n_frames - start
+        if not 1 <= count <= left:
+            raise StageError(f"{self.stage}: {count} frames at {start}, {left} are left")
+        return frames, placement, count == left
 
 
 class TensorStream(FrameStream):
@@ -359,8 +380,8 @@ class MappedStream(FrameStream):
         self._source, self._function, self.stage = source, function, stage
         self.info = replace(source.info, **changes)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
         # Left to the interpreter to close, it would lose a Ctrl-C that comes meanwhile.
         with closing(self._source.chunks(ctx, n)) as chunks:
             for chunk in chunks:
-                yield self._function(ctx, chunk), None
+                yield self._function(ctx, chunk), None, chunk.is_last

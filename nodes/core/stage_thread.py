@@ -40,23 +40,23 @@ def rank() -> int:
     return 0 if stage is None else stage.rank
 
 
-def wait_for_end(thread: threading.Thread) -> None:
-    """Return when a thread has ended that was told to stop, also if Ctrl-C broke off its start.
+def wait_for_end(thread: threading.Thread, seconds: float | None = None) -> None:
+    """Return when a thread has ended that was told to stop, also if Ctrl-C broke off its start; after `seconds` anyway.
 
     Ctrl-C while it waits is raised when the thread has ended; a second one gives up waiting.
     """
     try:
-        _join(thread)
+        _join(thread, seconds)
     except BaseException:
-        _join(thread)
+        _join(thread, seconds)
         raise
 
 
-def _join(thread: threading.Thread) -> None:
+def _join(thread: threading.Thread, seconds: float | None) -> None:
     # `start` waits for the thread's first step, and is broken off there; `join` refuses until that step is done.
     for _ in range(_START_LOOKS):
         if thread.ident is not None:
             break
         time.sleep(0.002)
     if thread.ident is not None and thread is not threading.current_thread():
-        thread.join()
+        thread.join(seconds)
