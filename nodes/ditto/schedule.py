@@ -132,7 +132,7 @@ class MotionNoise:
     def __init__(self, seed: int, steps: int, eta: float, shape: tuple[int, int]) -> None:
         self.coefficients = ddim_steps(steps, eta)
         self._shape = (1, *shape)
-        self._generator = torch.Generator().manual_seed(seed % (1 << 63))
+        self._generator = torch.Generator().manual_seed(seed % (1 << 64))
         self.of_steps = tuple(self._draw() for _ in range(steps - 1)) if eta else ()
 
     def start(self) -> Tensor:
