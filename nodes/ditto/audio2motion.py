@@ -99,7 +99,7 @@ class MotionJoin:
 
     Args:
         scheme: how windows follow each other.
-        source: motion vector (C,) or (1, C) that the first window continues from.
+        source: motion vector (C,) or (1, C) that the first window continues from; the series is kept on its device.
     """
 
     def __init__(self, scheme: WindowScheme, source: Tensor) -> None:
@@ -117,7 +117,7 @@ class MotionJoin:
     def add(self, clip: Tensor) -> None:
         """Add the next window (window, C) or (1, window, C)."""
         scheme = self.scheme
-        clip = clip.detach().reshape(scheme.window, -1).float()
+        clip = clip.detach().reshape(scheme.window, -1).to(self.source.device, torch.float32)
         if self._rows is None:
             self._rows = clip.clone()
             first, end = 0, scheme.window
@@ -165,7 +165,7 @@ class MotionJoin:
         frame = self._rows[at : at + 1].clone()
         if not scheme.fix_every or self._windows % scheme.fix_every:
             return frame
-        fixed = self.source.to(frame.device).clone()
+        fixed = self.source.clone()
         if scheme.fix_free is not None:
             free = slice(*scheme.fix_free)
             fixed[:, free] = frame[:, free]
@@ -179,7 +179,8 @@ class MotionStream:
         sampler: runs the diffusion on one window.
         condition: makes the condition of frames from their speech.
         scheme: how windows follow each other.
-        source: motion vector (C,) of the avatar's (or the reference character's) first frame.
+        source: motion vector (C,) of the avatar's (or the reference character's) first frame, on the device where the
+            motion is wanted.
         silence: online only: speech rows (overlap, width) of silence, see `hubert.silence_rows`.
         limits: (2, C) least and largest value of each column, None for none. Cast to float32, whatever it is.
 
@@ -209,7 +210,7 @@ class MotionStream:
             )
         self.scheme, self._sampler, self._condition = scheme, sampler, condition
         self._join = MotionJoin(scheme, source)
-        self._limits = None if limits is None else _limits(limits, self._join.source.shape[1])
+        self._limits = None if limits is None else _limits(limits, self._join.source)
         self._speech = silence
         self._at = -scheme.warm_up  # frame of the first speech row held, and of the next window
         self._fed = self._shown = 0
@@ -266,14 +267,14 @@ class MotionStream:
         self._shown = end = max(first, end)
         out = self._join.smoothed(first + lead, end + lead, last)
         self._join.drop_before(end + lead)
-        return out if self._limits is None else out.clamp(*self._limits.to(out.device))
+        return out if self._limits is None else out.clamp(*self._limits)
 
     def _joined(self, made: list[Tensor]) -> Tensor:
         return torch.cat(made) if made else self._join.kp_cond[:0]
 
 
-def _limits(limits: Tensor, width: int) -> Tensor:
-    limits = torch.as_tensor(limits).to(torch.float32)
+def _limits(limits: Tensor, source: Tensor) -> Tensor:
+    limits, width = torch.as_tensor(limits).to(source.device, torch.float32), source.shape[1]
     if limits.ndim != 2 or len(limits) < 2 or limits.shape[1] != width:
         raise ValueError(
             f"limits are {tuple(limits.shape)}: give the least and the largest value, (2, {width})"
@@ -285,7 +286,7 @@ class MotionNetwork(Protocol):
     """LMDM, or engines in its place."""
 
     @property
-    def device(self) -> torch.device: ...
+    def weights_device(self) -> torch.device: ...
 
     def encode(self, cond: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -302,16 +303,16 @@ class MotionSampler:
 
     def __init__(self, network: MotionNetwork, noise: MotionNoise) -> None:
         self._network, self._noise = network, noise
-        self._of_steps = tuple(upload(z, network.device) for z in noise.of_steps)
-        self._times = step_times(noise.coefficients, network.device)
+        self._of_steps = tuple(upload(z, network.weights_device) for z in noise.of_steps)
+        self._times = step_times(noise.coefficients, network.weights_device)
 
     @torch.inference_mode()
     def __call__(self, kp_cond: Tensor, cond: Tensor) -> Tensor:
         """Return the motion of a window, float32 (1, window, C) on the network's device."""
         network = self._network
-        frame = upload(kp_cond, network.device)
-        tokens, hidden = network.encode(upload(cond, network.device))
-        start = upload(self._noise.start(), network.device)
+        frame = upload(kp_cond, network.weights_device)
+        tokens, hidden = network.encode(upload(cond, network.weights_device))
+        start = upload(self._noise.start(), network.weights_device)
 
         def denoise(x: Tensor, time: Tensor) -> Tensor:
             return network.denoise(x, frame, tokens, hidden, time)

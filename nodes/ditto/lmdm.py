@@ -244,7 +244,8 @@ class LMDM(nn.Module):
         self.register_buffer("noise_of_x0", of_x0, persistent=False)
 
     @property
-    def device(self) -> torch.device:
+    def weights_device(self) -> torch.device:
+        """Device of the weights. Not called `device`: ComfyUI's ModelPatcher sets that name on what it holds."""
         return self.final_layer.weight.device
 
     def encode(self, cond: Tensor) -> tuple[Tensor, Tensor]:

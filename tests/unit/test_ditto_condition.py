@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from ditto_parts import SPEECH_WIDTH, speech, tiny_condition
+from ditto_motion_parts import SPEECH_WIDTH, speech, tiny_condition
 
 from talkinghead.nodes.ditto.condition import (
     EMOTIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ditto_parts import TINY, tiny_lmdm
+from ditto_motion_parts import TINY, tiny_lmdm
 
 from talkinghead.nodes.ditto.lmdm import LMDM, LMDMConfig
 from talkinghead.nodes.musetalk.model import load_strict, on_meta
@@ -77,7 +77,7 @@ def test_tables_are_buffers_and_not_in_the_file(net):
     assert not stored & {"cos", "sin", "noise_of_x", "noise_of_x0"}
     moved = LMDM(TINY).to("meta")
     assert all(value.is_meta for value in (*moved.buffers(), *moved.parameters()))
-    assert moved.device.type == "meta"
+    assert moved.weights_device.type == "meta"
 
 
 def test_a_file_in_halves_keeps_its_positions(net):

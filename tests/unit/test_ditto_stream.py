@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from ditto_parts import SPEECH_WIDTH, TINY, run_stream, speech, tiny_condition, tiny_lmdm, tiny_stream
+from ditto_motion_parts import SPEECH_WIDTH, TINY, run_stream, speech, tiny_condition, tiny_lmdm, tiny_stream
 
 from talkinghead.nodes.core.frames import RunCancelled
 from talkinghead.nodes.ditto.audio2motion import MotionJoin, MotionStream, WindowScheme
