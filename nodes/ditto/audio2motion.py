@@ -175,6 +175,9 @@ class MotionJoin:
 class MotionStream:
     """Speech rows in, motion frames out, in order, none lost and none added.
 
+    `reference` (1, C) is what movement is relative to (upstream's d0), None before the first window: frame 0, online the
+    first frame of the warm-up.
+
     Args:
         sampler: runs the diffusion on one window.
         condition: makes the condition of frames from their speech.
@@ -214,6 +217,7 @@ class MotionStream:
         self._speech = silence
         self._at = -scheme.warm_up  # frame of the first speech row held, and of the next window
         self._fed = self._shown = 0
+        self.reference: Tensor | None = None
         self._over = False
 
     def feed(self, speech: Tensor) -> Tensor:
@@ -256,6 +260,8 @@ class MotionStream:
         if len(rows) < scheme.window:
             rows = torch.cat([rows, rows[-1:].expand(missing, -1)])
         self._join.add(self._sampler(self._join.kp_cond, rows[None]))
+        if scheme.online and self.reference is None:
+            self.reference = self._limited(self._join.smoothed(0, 1))
         self._speech = self._speech[scheme.valid :].clone()
         self._at += scheme.valid
 
@@ -265,9 +271,14 @@ class MotionStream:
     def _take(self, end: int, last: bool = False) -> Tensor:
         first, lead = self._shown, self.scheme.warm_up
         self._shown = end = max(first, end)
-        out = self._join.smoothed(first + lead, end + lead, last)
+        out = self._limited(self._join.smoothed(first + lead, end + lead, last))
         self._join.drop_before(end + lead)
-        return out if self._limits is None else out.clamp(*self._limits)
+        if self.reference is None and len(out):
+            self.reference = out[:1].clone()
+        return out
+
+    def _limited(self, motion: Tensor) -> Tensor:
+        return motion if self._limits is None else motion.clamp(*self._limits)
 
     def _joined(self, made: list[Tensor]) -> Tensor:
         return torch.cat(made) if made else self._join.kp_cond[:0]

@@ -16,12 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.config_checks import MAX_LAYERS, check_counts, from_mapping
 from .schedule import official_noise_factors
 
 N_TIME_TOKENS = 2
 _THETA = 10000.0
-_MAX_SIZE = 65536
-_MAX_LAYERS = 64
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,9 @@ class LMDMConfig:
     guidance: float = 2.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "guidance":
-                continue
-            most = _MAX_LAYERS if field.name.endswith("layers") else _MAX_SIZE
-            if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(
-                    f"LMDMConfig.{field.name} is {value!r:.40}: give a whole number in 1..{most}"
-                )
+        sizes = [f.name for f in fields(self) if f.name != "guidance"]
+        check_counts(self, *sizes)
+        check_counts(self, "n_layers", "n_cond_layers", most=MAX_LAYERS)
         if self.latent_dim % (2 * self.n_heads):
             raise ValueError(
                 f"LMDMConfig.latent_dim is {self.latent_dim}: {self.n_heads} heads of an even width need a multiple of "
@@ -63,10 +56,7 @@ class LMDMConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LMDMConfig:
         """Build from a JSON object; unknown keys raise ValueError."""
-        known = [f.name for f in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
-            raise ValueError(f"LMDMConfig does not know {', '.join(unknown)}: known are {', '.join(known)}")
-        return cls(**values)
+        return from_mapping(cls, values)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,257 +1,167 @@
-"""Schedule, speech windows, conditions, joining of windows, and all of them together, against upstream's numbers."""
+"""Ditto's motion against the reference tensors: LMDM at full size, and everything from speech windows to smoothing."""
 
 from __future__ import annotations
 
-import numpy as np
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
-from parity.lmdm_recipe import REL_L2_FP32, build_lmdm, described, golden, rel_l2, seeded
+from safetensors.torch import load_file, save_file
 
-from talkinghead.nodes.ditto.audio2motion import (
-    MotionJoin,
-    MotionSampler,
-    MotionStream,
-    WindowScheme,
-)
-from talkinghead.nodes.ditto.condition import Condition, FaceShape, emotion_row, emotion_rows
-from talkinghead.nodes.ditto.hubert import ChunkRule, SpeechRows
-from talkinghead.nodes.ditto.schedule import (
-    MotionNoise,
-    alphas_cumprod,
-    cosine_betas,
-    ddim_steps,
-    official_noise_factors,
-    time_pairs,
-)
-from talkinghead.nodes.ditto.smooth import POSE, moving_average, smooth_source
+from talkinghead.nodes.core.parity_measure import FAILED, NOT_RUN, OK
+from talkinghead.nodes.core.weights import on_meta
+from talkinghead.nodes.ditto import parity_lmdm, parity_motion
+from talkinghead.nodes.ditto.lmdm import LMDM, LMDMConfig
+from talkinghead.nodes.ditto.parity_recipe import DittoGoldens
 
-JOINS, AUDIO = described("audio2motion"), described("audio")
-A2M, SCHEDULE, CONDITIONS = golden("audio2motion"), golden("schedule"), golden("condition")
-AUDIO_ROWS = golden("audio")
-CASES = described("condition")
-ROWS = [name for name, case in CASES.items() if isinstance(case, dict) and "idx" in case]
-SCHEMES = [name for name, entry in JOINS.items() if isinstance(entry, dict)]
-
-
-def motion_vector(info: dict, prefix: str) -> torch.Tensor:
-    parts = [info[f"{prefix}.{key}"] for key in ("pitch", "yaw", "roll", "t", "exp")]
-    return torch.cat([info[f"{prefix}.scale"] - 1, *parts], dim=1)
-
-
-def close(actual, expected, atol):
-    assert actual.shape == expected.shape
-    assert (torch.as_tensor(actual).double() - expected.double()).abs().max().item() <= atol
+GOLDEN = Path(__file__).parents[1] / "golden" / "ditto"
+SCHEMES = "offline offline_nosmo offline_smo5_fix2 online70 online75 online10 online40_fix3".split()
+NAMES = {
+    "schedule": [f"schedule.{part}" for part in ("tables", "factors", "steps", "first_c", "times")],
+    "condition": [f"condition.{part}" for part in ("rows", "speech", "labels", "widths")],
+    "joins": [
+        *(f"audio2motion.{name}{part}" for name in SCHEMES for part in ("", ".sizes")),
+        "audio2motion.template",
+    ],
+    "speech_windows": ["audio.rows", "audio.windows"],
+    "speech_order": [
+        *(f"audio.{mode}_{part}" for mode in ("offline", "online") for part in ("order", "tables")),
+        "audio.online_latency",
+    ],
+    "manifest": [f"manifest_lmdm{part}" for part in ("", ".recipe_ends", ".recipe_norm")],
+    "steps": [
+        *(f"nets.lmdm.{part}" for part in ("b1.t999", "b1.t500", "b2.t999", "b2.t500", "b2.t19")),
+        "nets.lmdm.b2.mixed_t.x_start",
+    ],
+    "ddim": [f"nets.lmdm.ddim{n}" for n in (2, 4, 10, 25, 50)],
+    "seeded_session": ["nets.lmdm.ddim4.global_seed1024"],
+    "end_to_end": ["e2e_motion.res_kp_seq_265"],
+}
+LMDM_PARTS = ("manifest", "steps", "ddim", "seeded_session", "end_to_end")
 
 
-def test_betas_and_what_is_left():
-    close(torch.from_numpy(cosine_betas().copy()), SCHEDULE["betas_f64"], 1e-12)
-    close(torch.from_numpy(alphas_cumprod().copy()), SCHEDULE["alphas_cumprod_f32"], 2e-6)
-    assert (cosine_betas() == 0.999).sum() == described("schedule")["beta_clip_hits"]
-    for own, name in zip(
-        official_noise_factors(), ("sqrt_recip1m_alphas_cumprod", "sqrt_recipm1_alphas_cumprod"), strict=True
-    ):
-        assert torch.allclose(own, SCHEDULE[name], rtol=2e-6, atol=0)
+def run(goldens: DittoGoldens, part: str) -> list:
+    functions = parity_lmdm if part in LMDM_PARTS else parity_motion
+    with torch.no_grad():
+        return list(getattr(functions, part)(goldens))
 
 
-@pytest.mark.parametrize("steps", [2, 4, 10, 25, 50])
-def test_coefficients_of_the_steps(steps):
-    made = ddim_steps(steps)[:-1]
-    close(torch.tensor([s.sigma for s in made]), SCHEDULE[f"steps{steps}.sigma"], 2e-6)
-    close(torch.tensor([s.signal for s in made]), SCHEDULE[f"steps{steps}.alpha_next_sqrt"], 2e-6)
-    drift = torch.tensor([s.drift for s in made])
-    wanted = SCHEDULE[f"steps{steps}.c"]
-    close(drift[:1], wanted[:1], 5e-4)  # upstream's is rounding noise
-    for own, official in zip(drift[1:], wanted[1:], strict=True):
-        close(own, official, 2e-6)
+@pytest.fixture(scope="module")
+def goldens():
+    return DittoGoldens(GOLDEN)
 
 
-def test_times_of_the_steps():
-    tables = described("schedule")
-    seen = 0
-    for name, pairs in tables.items():
-        if not name.startswith("time_pairs") or name.endswith("_at"):
-            continue
-        own = [list(pair) for pair in time_pairs(int(name.split("_")[2]))]
-        assert (own[:5] + own[-5:] if name.endswith("last5") else own) == pairs
-        seen += 1
-    assert seen == 13
+@pytest.mark.parametrize("part", NAMES)
+def test_golden(goldens, part):
+    results = run(goldens, part)
+    ran = [result for result in results if result.status != NOT_RUN]
+    assert [result.name for result in ran] == NAMES[part]
+    assert all(result.status == OK for result in ran), [str(result) for result in ran]
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_condition(name):
-    case = CASES[name]
-    source = "ch" if case["ch_info"] else case["source"]
-    face = FaceShape(*(CONDITIONS[f"{source}.{part}"] for part in ("eye_open", "eye_ball", "sc")))
-    emotion = case["emo"] if case["call_emo"] is None else case["call_emo"]
-    emotion = CONDITIONS["emo_arr7"] if emotion == "emo_arr7" else emotion
-    speech = seeded("cd.aud", 80, 1024)[: case["n"]]
-    rows = Condition(face, emotion, fixed_eyes=case["eye_f0_mode"]).rows(speech, case["idx"])
-    assert list(rows.shape) == case["shape"]
-    assert torch.equal(rows[:, :1024], speech)
-    close(rows[:, 1024:], CONDITIONS[f"{name}.tail"], 1e-5)
+def test_what_is_left_out_is_said(goldens):
+    [left] = [r for part in ("condition", "joins") for r in run(goldens, part) if r.status == NOT_RUN]
+    assert left.name == "condition.argument_edge_cases"
 
 
-def test_emotions():
-    close(torch.stack([emotion_row([i]) for i in range(8)]), CONDITIONS["emo_onehot_softmax_0_to_7"], 1e-6)
-    close(emotion_row([3, 4]), CONDITIONS["emo_list_3_4"], 1e-6)
-    close(emotion_rows([0, 5, 6])[0], CONDITIONS["emo_list_0_5_6"], 1e-6)
+def test_every_stored_array_is_compared(goldens):
+    """Arrays of the goldens that no function reads would be no goldens."""
+
+    class Watched(DittoGoldens):
+        def tensors(self, name, prefix=""):
+            found = super().tensors(name, prefix)
+            unread.setdefault(name, set(super().tensors(name)))
+
+            class Read(dict):
+                def __getitem__(self, key):
+                    unread[name].discard(key)
+                    return super().__getitem__(key)
+
+                def items(self):
+                    unread[name].clear()
+                    return super().items()
+
+            return Read(found)
+
+    unread: dict[str, set] = {}
+    watched = Watched(GOLDEN)
+    for part in ("schedule", "condition", "joins", "speech_windows"):
+        run(watched, part)
+    left = {name: sorted(keys) for name, keys in unread.items() if keys}
+    other_backend = [f"steps{n}.{k}_numpy_backend" for n in (2, 4, 10, 25, 50) for k in ("c", "sigma")]
+    assert left == {
+        "schedule": sorted([*other_backend, "alphas_cumprod_numpy_backend"]),
+        "condition": ["aud.first_last"],
+        "audio2motion": ["fuse_alpha_10", "source.kp"],
+    }
+
+
+def subset(folder: Path, *files: str) -> DittoGoldens:
+    for file in files:
+        shutil.copy(GOLDEN / file, folder)
+    return DittoGoldens(folder)
 
 
 @pytest.mark.parametrize(
-    ("emotion", "eye_open", "eye_ball", "shape", "width"),
+    ("part", "file", "key", "by", "name"),
     [
-        (False, True, True, True, 1095),
-        (True, True, True, False, 1040),
-        (True, False, False, True, 1095),
-        (False,) * 4 + (1024,),
+        ("schedule", "schedule", "steps10.sigma", 1e-5, "schedule.steps"),
+        ("condition", "condition", "vid_emo4_idx11.tail", 1e-4, "condition.rows"),
+        ("joins", "audio2motion", "online70.kp_cond_used", 1e-4, "audio2motion.online70"),
+        ("speech_windows", "audio", "offline.n16000.feat", 1.0, "audio.rows"),
     ],
 )
-def test_widths_without_some_parts(emotion, eye_open, eye_ball, shape, width):
-    face = FaceShape(*(CONDITIONS[f"img.{part}"] for part in ("eye_open", "eye_ball", "sc")))
-    condition = Condition(
-        face, use_emotion=emotion, use_eye_open=eye_open, use_eye_ball=eye_ball, use_shape=shape
-    )
-    rows = condition.rows(seeded("cd.aud", 80, 1024), 0)
-    assert rows.shape == (80, width)
-    assert condition.extra == width - 1024
-    key = f"dims use_emo,use_sc,use_eye_open,use_eye_ball={(emotion, shape, eye_open, eye_ball)}"
-    assert CASES[key] == [80, width]
+def test_one_wrong_value_fails_under_its_name(tmp_path, part, file, key, by, name):
+    changed = subset(tmp_path, f"{file}.json", f"{file}.safetensors")
+    stored = load_file(tmp_path / f"{file}.safetensors")
+    stored[key].view(-1)[-1] += by
+    save_file(stored, tmp_path / f"{file}.safetensors")
+    assert [r.name for r in run(changed, part) if r.status == FAILED] == [name]
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_windows_are_joined_as_upstream_does(name):
-    case = JOINS[name]
-    free = case["fix_kp_cond_dim"]
-    scheme = WindowScheme(
-        overlap=case["overlap_v2"],
-        online=case["online_mode"],
-        smooth=case["smo_k_d"],
-        fix_every=case["fix_kp_cond"],
-        fix_free=tuple(free) if free else None,
-        upstream_smoothing=True,
-    )
-    join = MotionJoin(scheme, motion_vector(A2M, "source"))
-    for i, length in enumerate(case["lengths_after_each_clip"]):
-        close(join.kp_cond[0], A2M[f"{name}.kp_cond_used"][i], 1e-5)
-        join.add(0.3 * seeded(f"a2m.clip{i}", 1, 80, 265))
-        assert join.end == length
-    series = join.rows(0, join.end)
-    close(series[:, JOINS["columns"]], A2M[f"{name}.res_cols"], 1e-5)
-    close(join.kp_cond, A2M[f"{name}.kp_cond_next"], 1e-5)
-    assert series.double().norm().item() == pytest.approx(case["l2"], rel=1e-6)
-    assert (scheme.valid, scheme.fuse) == (case["valid_clip_len"], case["fuse_length"])
-    if name == "offline":
-        series = series[:250].clone()
-        series[:, POSE] = moving_average(series[:, POSE], 3)
-        close(series[:, JOINS["columns"]], A2M["offline.final_smoothed_250_cols"], 1e-5)
+@pytest.mark.parametrize(
+    ("path", "value", "name"),
+    [
+        (
+            ("online_schedule", "overlap70.N50", "lmdm_windows_first_last_unique"),
+            [[-70, 9, 80]],
+            "audio.online_tables",
+        ),
+        (("online_schedule", "overlap70.N50", "d0_exp_last"), 0.0, "audio.online_tables"),
+        (("online_fed_vs_ready", "75"), [[5, 5]], "audio.online_latency"),
+        (
+            ("offline_schedule", "overlap20.N200", "lmdm_windows_first_last_unique"),
+            [],
+            "audio.offline_tables",
+        ),
+    ],
+)
+def test_one_wrong_table_fails_under_its_name(tmp_path, path, value, name):
+    changed = subset(tmp_path, "audio.json")
+    described = changed.json("audio")
+    at = described
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    (tmp_path / "audio.json").write_text(json.dumps(described))
+    assert [r.name for r in run(changed, "speech_order") if r.status == FAILED] == [name]
 
 
-def fake_stream(name: str, seen: list, **options) -> MotionStream:
-    """A stream whose speech row and motion frame k hold k; `seen` gets [first, last, different rows] of each window."""
-    overlap, online = int(name.removeprefix("overlap")), options.get("online", True)
-    scheme = WindowScheme(overlap=overlap, online=online, smooth=1)
-    silence = torch.arange(-overlap, 0.0)[:, None].expand(-1, 1024) if online else None
-
-    def sampler(kp_cond, cond):
-        assert cond.shape == (1, 80, 1103)
-        audio = cond[0, :, 0]
-        seen.append([int(audio[0]), int(audio[-1]), len(audio.unique())])
-        return audio[:, None].expand(-1, 265)[None]
-
-    face = FaceShape(torch.zeros(1, 2), torch.zeros(1, 6), torch.zeros(63))
-    return MotionStream(sampler, Condition(face), scheme, torch.zeros(265), silence)
+def test_a_salt_changes_the_inputs(goldens, tmp_path):
+    (tmp_path / "recipe.json").write_text(json.dumps({"input_salt": "other."}))
+    salted = DittoGoldens(tmp_path)
+    for what in ("x", "cond_frame", "cond"):
+        made = [parity_lmdm.lmdm_input(source, what, 2) for source in (salted, goldens)]
+        assert made[0].shape == made[1].shape
+        assert not torch.equal(made[0], made[1])
+    probes = goldens.json("input_probes")
+    for what in ("x", "cond_frame", "cond"):
+        given = parity_lmdm.lmdm_input(goldens, what, 2)
+        for b in range(2):
+            assert given[b].flatten()[:4].tolist() == pytest.approx(probes[f"{what}.{b}"]["first"], abs=1e-6)
 
 
-def numbered(first: int, end: int) -> torch.Tensor:
-    return torch.arange(float(first), float(end))[:, None].expand(-1, 1024)
-
-
-@pytest.mark.parametrize("name", [n for n in AUDIO["online_schedule"] if not n.startswith("overlap10.")])
-def test_online_windows_and_order(name):
-    """The same windows and frames as upstream, less the frames it adds at the end; short speech is not dropped."""
-    case, seen, made = AUDIO["online_schedule"][name], [], []
-    stream = fake_stream(name.split(".")[0], seen)
-    for first in range(0, case["fed"], 5):
-        made.append(stream.feed(numbered(first, min(first + 5, case["fed"]))))
-    made.append(stream.finish())
-    shown = torch.cat(made)[:, 0]
-    assert shown.tolist() == pytest.approx(list(range(case["fed"])), abs=1e-4)
-    kept = case["emitted_audio_index"][: case["fed"]]
-    assert shown[: len(kept)].tolist() == pytest.approx(kept, abs=1e-4)
-    assert seen == case["lmdm_windows_first_last_unique"]
-
-
-@pytest.mark.parametrize("overlap", AUDIO["online_fed_vs_ready"])
-def test_online_latency(overlap):
-    stream, ready = fake_stream(f"overlap{overlap}", []), 0
-    for fed, wanted in AUDIO["online_fed_vs_ready"][overlap]:
-        ready += len(stream.feed(numbered(fed - 5, fed)))
-        assert (fed, ready) == (fed, wanted)
-
-
-@pytest.mark.parametrize("name", AUDIO["offline_schedule"])
-def test_offline_windows_and_order(name):
-    case, seen = AUDIO["offline_schedule"][name], []
-    stream = fake_stream(name.split(".")[0], seen, online=False)
-    shown = torch.cat([stream.feed(numbered(0, case["fed"])), stream.finish()])
-    assert case["identity"]
-    assert shown[:, 0].tolist() == pytest.approx(list(range(case["fed"])), abs=1e-4)
-    assert seen == case["lmdm_windows_first_last_unique"]
-
-
-def mean_encoder(seen: list):
-    """Upstream's stand-in: frame k is the mean of samples 320 k .. 320 k + 399 of its window."""
-
-    def encode(window: np.ndarray) -> np.ndarray:
-        real = np.flatnonzero(window)
-        seen.append((int(window[real[0]]) - real[0], len(window)) if len(real) else None)
-        count = (len(window) - 400) // 320 + 1
-        return np.stack(
-            [window[320 * k : 320 * k + 400].astype(np.float64).mean(keepdims=True) for k in range(count)]
-        )
-
-    return encode
-
-
-@pytest.mark.parametrize("name", AUDIO_ROWS)
-def test_speech_windows_and_rows(name):
-    parts = name.split(".")
-    n, online = int(parts[-2].removeprefix("n")), parts[0] == "online"
-    sizes = [int(v) for v in parts[1].removeprefix("chunksize").split("_")] if len(parts) == 4 else (3, 5, 2)
-    seen: list = []
-    stream = SpeechRows(mean_encoder(seen), ChunkRule(*sizes, online=online), width=1)
-    sound = np.arange(1, n + 1, dtype=np.float32)
-    rows = torch.cat([stream.feed(sound), stream.finish()])[:, 0]
-    wanted = AUDIO_ROWS[name]
-    assert len(rows) == -(-n // 640)
-    if not online and len(parts) == 3:
-        assert len(rows) == AUDIO["offline"][str(n)]["ceil_exact"]
-    assert torch.allclose(rows.double(), wanted[: len(rows)], rtol=1e-6, atol=1e-6)
-    if len(parts) == 3:
-        windows = AUDIO[parts[0]][str(n)]["windows_in_audio_samples"]
-        starts = [entry[0] - 1 for entry in seen]  # sample i of the sound holds i + 1
-        assert starts == [first for first, _ in windows[: len(starts)]]
-        assert len(starts) == -(-len(rows) // 5)
-        assert all(size == end - first for (_, size), (first, end) in zip(seen, windows, strict=False))
-
-
-@pytest.mark.parametrize("width", [13, 5, 4])
-def test_template_video_is_averaged(width):
-    names = ("exp", "kp", "pitch", "yaw", "roll", "t", "scale")
-    made = smooth_source({name: A2M[f"smooth.in.{name}"] for name in names}, width)
-    for name in names:
-        close(made[name], A2M[f"smooth.k{width}.{name}"], 1e-4 if name in ("pitch", "yaw", "roll") else 1e-5)
-    made = smooth_source({name: A2M[f"smooth.in.{name}"] for name in names}, 13, skip=("kp", "scale"))
-    assert torch.equal(made["kp"], A2M["smooth.in.kp"])
-    close(made["exp"], A2M["smooth.k13_ignore_kp_scale.exp"], 1e-5)
-
-
-def test_speech_to_motion_end_to_end():
-    """100 rows, two windows of four steps, upstream's seed and its smoothing."""
-    case, wanted = described("e2e_motion")["offline"], golden("e2e_motion")
-    face = FaceShape(torch.tensor([case["eye_open"]]), torch.tensor([case["eye_ball"]]), wanted["source.kp"])
-    scheme = WindowScheme(overlap=case["overlap_v2"], smooth=case["smo_k_d"], upstream_smoothing=True)
-    sampler = MotionSampler(build_lmdm(), MotionNoise(1024, case["steps"], 1.0, (80, 265)))
-    stream = MotionStream(sampler, Condition(face, case["emo"]), scheme, motion_vector(wanted, "source"))
-    made = torch.cat([stream.feed(seeded("e2e.aud", 100, 1024)), stream.finish()])
-    assert rel_l2(made, wanted["offline.res_kp_seq_265"]) <= REL_L2_FP32
+def test_lmdm_is_built_without_memory_for_weights():
+    assert all(parameter.is_meta for parameter in on_meta(LMDM, LMDMConfig()).parameters())

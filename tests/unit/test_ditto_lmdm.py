@@ -6,8 +6,8 @@ import pytest
 import torch
 from ditto_motion_parts import TINY, tiny_lmdm
 
+from talkinghead.nodes.core.weights import load_strict, on_meta
 from talkinghead.nodes.ditto.lmdm import LMDM, LMDMConfig
-from talkinghead.nodes.musetalk.model import load_strict, on_meta
 
 
 @pytest.fixture(scope="module")
@@ -133,5 +133,5 @@ def test_config_out_of_range(field, value):
 
 def test_config_as_plain_data():
     assert LMDMConfig.from_dict(TINY.to_dict()) == TINY
-    with pytest.raises(ValueError, match="does not know depth: known are motion_dim"):
+    with pytest.raises(ValueError, match="does not know depth: known are cond_dim"):
         LMDMConfig.from_dict({"depth": 3})
