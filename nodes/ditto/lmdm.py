@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -318,3 +319,26 @@ class LMDM(nn.Module):
                 f"LMDM needs a condition frame ({x.shape[0]}, {cfg.motion_dim}) and a time ({x.shape[0]},), got "
                 f"{tuple(cond_frame.shape)} and {tuple(time.shape)}: give one for every row of the batch"
             )
+
+
+def load_lmdm(path: Path, config: LMDMConfig | None = None) -> LMDM:
+    """Return the network with the weights of lmdm_v0.4_hubert.pth, or of the same re-saved, for inference on the CPU.
+
+    float32 whatever the file holds.
+
+    Raises:
+        ValueError: the file is unreadable or does not fit the config; names the file and the tensors.
+    """
+    from ..core.checkpoint import load_state
+    from ..core.weights import load_strict, on_meta
+
+    net = on_meta(LMDM, config or LMDMConfig())
+    # Copies even where the dtype fits: views into a mapped file are unaligned and change results in the last bit.
+    state = {key: value.to(torch.float32, copy=True) for key, value in load_state(path).items()}
+    try:
+        load_strict(net, state, str(path))
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+    return net.eval().requires_grad_(False)

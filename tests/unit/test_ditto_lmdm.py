@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from ditto_motion_parts import TINY, tiny_lmdm
 
 from talkinghead.nodes.core.weights import load_strict, on_meta
-from talkinghead.nodes.ditto.lmdm import LMDM, LMDMConfig
+from talkinghead.nodes.ditto.lmdm import LMDM, LMDMConfig, load_lmdm
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +136,31 @@ def test_config_as_plain_data():
     assert LMDMConfig.from_dict(TINY.to_dict()) == TINY
     with pytest.raises(ValueError, match="does not know depth: known are cond_dim"):
         LMDMConfig.from_dict({"depth": 3})
+
+
+def test_the_official_layout_is_read(net, tmp_path):
+    """Upstream stores the network under `model_state_dict`; re-saved files hold it alone, perhaps in halves."""
+    state = net.state_dict()
+    torch.save({"model_state_dict": state}, tmp_path / "lmdm_v0.4_hubert.pth")
+    save_file({key: value.half() for key, value in state.items()}, tmp_path / "halves.safetensors")
+    inputs = given(1)
+    with torch.inference_mode():
+        wanted = net(*inputs)[1]
+        for name, atol in (("lmdm_v0.4_hubert.pth", 0), ("halves.safetensors", 0.05)):
+            found = load_lmdm(tmp_path / name, TINY)
+            assert {p.dtype for p in found.parameters()} == {torch.float32}
+            assert not found.training
+            assert torch.allclose(found(*inputs)[1], wanted, atol=atol, rtol=0)
+
+
+def test_files_that_do_not_fit_are_named(net, tmp_path):
+    state = dict(net.state_dict())
+    path = tmp_path / "lmdm.pth"
+    torch.save({"model_state_dict": {**state, "rotary.freqs": state["rotary.freqs"] * 2}}, path)
+    with pytest.raises(ValueError, match=r"lmdm\.pth: rotary\.freqs is not"):
+        load_lmdm(path, TINY)
+    torch.save(state, path)
+    with pytest.raises(ValueError, match=r"lmdm\.pth does not fit LMDM: 188 missing .*misshapen"):
+        load_lmdm(path)
+    with pytest.raises(ValueError, match=r"none\.pth is missing"):
+        load_lmdm(tmp_path / "none.pth", TINY)
