@@ -75,14 +75,15 @@ class RotaryEmbedding(nn.Module):
         freqs = 1.0 / _THETA ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
         angles = torch.arange(length, dtype=torch.float32)[:, None] * freqs
         self.register_buffer("freqs", freqs)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
+        sin = torch.stack((-angles.sin(), angles.sin()), dim=-1).flatten(-2)
+        self.register_buffer("cos", angles.cos().repeat_interleave(2, dim=-1), persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, dim) with T up to the length of the tables; position 0 first."""
-        cos, sin = self.cos[: x.shape[1]], self.sin[: x.shape[1]]
-        even, odd = x[..., 0::2], x[..., 1::2]
-        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
+        # (a, b) -> (a cos - b sin, b cos + a sin) in three kernels: a step of the network is bound by their number.
+        swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return torch.addcmul(x * self.cos[: x.shape[1]], swapped, self.sin[: x.shape[1]])
 
     def _load_from_state_dict(self, state: Mapping[str, Tensor], prefix: str, *args: Any) -> None:
         given = state.get(prefix + "freqs")
@@ -131,7 +132,7 @@ class _FiLM(nn.Module):
     def forward(self, x: Tensor, activated: Tensor) -> Tensor:
         """`activated` (B, dim) has passed Mish: the layers share it."""
         scale, shift = self.block[1](activated)[:, None].chunk(2, dim=-1)
-        return (1 + scale) * x + shift
+        return torch.addcmul(shift, x, 1 + scale)
 
 
 class EncoderLayer(nn.Module):

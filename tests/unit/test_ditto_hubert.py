@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -121,6 +122,32 @@ def test_the_missing_package_is_named(monkeypatch, tmp_path):
         MissingPackage, match="Ditto's speech encoder needs 'onnxruntime'.*pip install onnxruntime"
     ):
         HubertEncoder(tmp_path / "hubert.onnx")
+
+
+def test_cuda_comes_first_and_without_tf32(monkeypatch, tmp_path):
+    """A double of onnxruntime with CUDA that records how it is opened."""
+    opened = []
+
+    class Session:
+        def __init__(self, path, providers, provider_options):
+            opened.append((path, dict(zip(providers, provider_options, strict=True))))
+
+        def get_providers(self):
+            return list(opened[-1][1])
+
+        def get_inputs(self):
+            return [SimpleNamespace(name="input_values", type="tensor(float)")]
+
+        def get_outputs(self):
+            return [SimpleNamespace(name="encoding_out", type="tensor(float)")]
+
+    there = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    double = SimpleNamespace(get_available_providers=lambda: there, InferenceSession=Session)
+    monkeypatch.setitem(sys.modules, "onnxruntime", double)
+    path = tmp_path / "hubert.onnx"
+    path.write_bytes(b"graph")
+    assert HubertEncoder(path).providers == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert opened == [(str(path), {"CUDAExecutionProvider": {"use_tf32": "0"}, "CPUExecutionProvider": {}})]
 
 
 def write_graph(path, input_name="input_values", output_name="encoding_out", dtype="FLOAT", scale=1 / 400):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from ditto_motion_parts import TINY, tiny_lmdm
+from safetensors.torch import save_file
 
 from talkinghead.nodes.core.weights import load_strict, on_meta
 from talkinghead.nodes.ditto.lmdm import LMDM, LMDMConfig, load_lmdm
@@ -164,3 +164,12 @@ def test_files_that_do_not_fit_are_named(net, tmp_path):
         load_lmdm(path)
     with pytest.raises(ValueError, match=r"none\.pth is missing"):
         load_lmdm(tmp_path / "none.pth", TINY)
+
+
+def test_pairs_are_turned_by_their_position(net):
+    x = torch.randn(1, 82, 16, generator=torch.Generator().manual_seed(8))
+    made = torch.view_as_complex(net.rotary(x).unflatten(-1, (8, 2)))
+    angles = torch.arange(82)[:, None] * 10000.0 ** (-torch.arange(8) / 8)
+    wanted = torch.view_as_complex(x.unflatten(-1, (8, 2))) * torch.polar(torch.ones(82, 8), angles)
+    assert torch.allclose(made, wanted, atol=1e-5)
+    assert torch.equal(net.rotary(x[:, :80]), net.rotary(x)[:, :80])
