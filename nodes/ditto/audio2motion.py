@@ -184,7 +184,7 @@ class MotionStream:
         scheme: how windows follow each other.
         source: motion vector (C,) of the avatar's (or the reference character's) first frame, on the device where the
             motion is wanted.
-        silence: online only: speech rows (overlap, width) of silence, see `hubert.silence_rows`.
+        silence: online only: speech rows (overlap, width) of silence, on the device of the speech; see `hubert.silence_rows`.
         limits: (2, C) least and largest value of each column, None for none. Cast to float32, whatever it is.
 
     Raises:

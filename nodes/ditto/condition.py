@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.timeline import cycle_indices
+from ..musetalk.whisper import upload
 
 EMOTIONS = ("angry", "disgust", "fear", "happy", "neutral", "sad", "surprise", "contempt")
 NEUTRAL = EMOTIONS.index("neutral")
@@ -148,11 +149,11 @@ class Condition:
             start: number of the first frame, negative in a warm-up.
 
         Returns:
-            float32 (k, width + extra) on the CPU.
+            float32 (k, width + extra) on the device of the speech.
         """
-        speech = speech.to("cpu", torch.float32)
+        speech = speech.to(torch.float32)
         frames = np.maximum(np.arange(start, start + len(speech)), 0)
-        parts = [speech]
+        parts = [torch.zeros(len(speech), 0)]
         if self.use_emotion:
             parts.append(self._emotion_rows[torch.from_numpy(frames % len(self._emotion_rows))])
         eyes = torch.from_numpy(self._eye_rows(frames))
@@ -162,7 +163,7 @@ class Condition:
             parts.append(self.face.eye_ball[eyes])
         if self.use_shape:
             parts.append(self.face.keypoints.expand(len(speech), -1))
-        return torch.cat(parts, dim=1)
+        return torch.cat([speech, upload(torch.cat(parts, dim=1), speech.device)], dim=1)
 
     def _eye_rows(self, frames: np.ndarray) -> np.ndarray:
         if self.fixed_eyes or not len(frames):

@@ -1,6 +1,6 @@
 """LMDM as two engine stages: the condition once a window, and one step of the diffusion.
 
-A step is some 350 small kernels on 160 tokens; eager, their launches take longer than their work, so a card wants them
+A step is some 300 small kernels on 160 tokens; eager, their launches take longer than their work, so a card wants them
 recorded. Guidance, and the two passes it needs, lie inside the step.
 """
 

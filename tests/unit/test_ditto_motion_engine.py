@@ -16,6 +16,7 @@ from talkinghead.nodes.ditto.motion_engine import (
     condition_stage,
     step_stage,
 )
+from talkinghead.nodes.ditto.motion_measure import step_agreement
 from talkinghead.nodes.ditto.schedule import MotionNoise
 
 CPU = torch.device("cpu")
@@ -88,3 +89,19 @@ def test_stages_export(net, stage):
     given = spec.sample(3, CPU, seed=5)
     for name, value in function(**given).items():
         assert torch.allclose(graph(**given)[name], value, atol=1e-5)
+
+
+def test_few_steps_against_many(net):
+    """From the same starts: a count against itself is the same, and the measure is symmetrical."""
+    source = torch.linspace(-1, 1, TINY.motion_dim)
+
+    def agreement(few: int, many: int, seed: int = 1):
+        return step_agreement(net, tiny_condition(), source, speech(90), few, many, seed)
+
+    same = agreement(4, 4)
+    assert (same.cosine, same.mse) == (pytest.approx(1), 0)
+    one, other = agreement(2, 30), agreement(30, 2)
+    assert (one.cosine, one.mse) == (pytest.approx(other.cosine), other.mse)
+    assert one.mse > 0
+    assert agreement(2, 30, seed=2).mse != one.mse
+    assert str(one) == f"2 steps against 30: cosine {one.cosine:.4f}, MSE {one.mse:.3g}"
