@@ -1,7 +1,8 @@
 """Warping network: bends the source's feature volume from its key points to the driving ones.
 
-Three steps that can run apart, because the middle one is 5-D grid_sample, which some backends lack:
-`WarpNetwork.motion` (dense motion) | `sample_volume` | `WarpNetwork.project`; `forward` is all three.
+Steps that can run apart, because two of them are 5-D grid_sample, which some backends lack (*):
+`DenseMotionNetwork.gather` (*) | `.estimate` | `sample_volume` (*) | `WarpNetwork.project`. `WarpNetwork.motion` is
+the first two, `forward` all of them.
 
 Volumes (B, C, D, H, W); key points (B, n_keypoints, 3), x, y, z in -1..1 over W, H, D. Key points, grids and the
 deformation are float32 whatever the weights are: in fp16 a place is off by up to 1/64 of a cell. Source:
@@ -112,38 +113,67 @@ class DenseMotionNetwork(nn.Module):
         grid = coordinate_grid(config.volume_depth, config.volume_size, config.volume_size)
         self.register_buffer("grid", grid, persistent=False)
 
-    def sparse_motions(self, kp_source: Tensor, kp_driving: Tensor) -> Tensor:
-        """Return (B, n_motions, D, H, W, 3): the grid as it is, then moved by each key point's way back."""
-        way = F.pad(kp_source - kp_driving, (0, 0, 1, 0))  # motion 0 stands still
-        return self.grid + way[:, :, None, None, None]
+    def ways(self, kp_source: Tensor, kp_driving: Tensor) -> Tensor:
+        """Return (B, n_motions, 3) float32: from each driving key point back to the source's; motion 0 stands still."""
+        return F.pad(kp_source.float() - kp_driving.float(), (0, 0, 1, 0))
 
     def heatmaps(self, kp_source: Tensor, kp_driving: Tensor) -> Tensor:
         """Return (B, n_motions, 1, D, H, W): bumps at the driving key points less those at the source's, 0 first."""
-        heat = _bumps(self.grid, kp_driving) - _bumps(self.grid, kp_source)
+        heat = _bumps(self.grid, kp_driving.float()) - _bumps(self.grid, kp_source.float())
         return F.pad(heat, (0, 0, 0, 0, 0, 0, 1, 0))[:, :, None]
 
-    def parts(self, volume: Tensor, kp_driving: Tensor, kp_source: Tensor) -> DenseMotionParts:
-        """Return all that is computed, the results last."""
+    def compressed(self, volume: Tensor) -> Tensor:
+        """Return (B, compressed_channels, D, H, W); depends on the source alone."""
+        return F.relu(self.norm(self.compress(volume)))
+
+    def deformed(self, compressed: Tensor, ways: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features moved by each motion (B, n_motions, C, D, H, W), and where they come from (..., 3)."""
         cfg = self.config
-        kp_driving, kp_source = kp_driving.float(), kp_source.float()
-        compressed = F.relu(self.norm(self.compress(volume)))
-        sparse = self.sparse_motions(kp_source, kp_driving)
+        places = self.grid + ways[:, :, None, None, None]
         # All motions in one call, stacked along the depth of what is sampled: no copies of the features.
-        stacked = sample_volume(compressed, sparse.flatten(1, 2))
-        deformed = stacked.unflatten(2, (cfg.n_motions, cfg.volume_depth)).transpose(1, 2)
+        stacked = sample_volume(compressed, places.flatten(1, 2))
+        return stacked.unflatten(2, (cfg.n_motions, cfg.volume_depth)).transpose(1, 2), places
+
+    def gather(self, volume: Tensor, kp_driving: Tensor, kp_source: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `estimate` takes: maps (B, hourglass_in, D, H, W) and `ways`."""
+        ways = self.ways(kp_source, kp_driving)
+        deformed, _ = self.deformed(self.compressed(volume), ways)
+        return _joined(self.heatmaps(kp_source, kp_driving), deformed), ways
+
+    def estimate(self, maps: Tensor, ways: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (deformation (B, D, H, W, 3) float32, occlusion (B, 1, H, W)): convolutions and sums alone."""
+        wide = self.hourglass(maps)
+        return self.deformation(self.choice(wide), ways), self.visible(wide)
+
+    def choice(self, wide: Tensor) -> Tensor:
+        """Return the share of each motion in every cell, (B, n_motions, D, H, W) float32."""
+        return self.mask(wide).float().softmax(1)
+
+    def visible(self, wide: Tensor) -> Tensor:
+        """Return the occlusion (B, 1, H, W) in 0..1: 0 where the source shows nothing of it."""
+        return self.occlusion(wide.flatten(1, 2)).sigmoid()
+
+    def deformation(self, choice: Tensor, ways: Tensor) -> Tensor:
+        """Return where every cell is taken from (B, D, H, W, 3): the shares add up to 1, so the grid is added once.
+
+        No matrix product: with TF32 switched on it would round the coordinates.
+        """
+        return self.grid + (choice[..., None] * ways[:, :, None, None, None]).sum(1)
+
+    def parts(self, volume: Tensor, kp_driving: Tensor, kp_source: Tensor) -> DenseMotionParts:
+        """Return all that is computed on the way, the results last."""
+        ways, compressed = self.ways(kp_source, kp_driving), self.compressed(volume)
+        deformed, sparse = self.deformed(compressed, ways)
         heat = self.heatmaps(kp_source, kp_driving)
-        joined = torch.cat([heat.to(deformed.dtype), deformed], 2).flatten(1, 2)
-        wide = self.hourglass(joined)
-        mask = self.mask(wide).float().softmax(1)
-        deformation = (mask[..., None] * sparse).sum(1)
-        occlusion = self.occlusion(wide.flatten(1, 2)).sigmoid()
-        return DenseMotionParts(
-            compressed, sparse, deformed, heat, joined, wide, mask, deformation, occlusion
-        )  # fmt: skip
+        maps = _joined(heat, deformed)
+        wide = self.hourglass(maps)
+        choice = self.choice(wide)
+        results = self.deformation(choice, ways), self.visible(wide)
+        return DenseMotionParts(compressed, sparse, deformed, heat, maps, wide, choice, *results)
 
     def forward(self, volume: Tensor, kp_driving: Tensor, kp_source: Tensor) -> tuple[Tensor, Tensor]:
         """Return (deformation (B, D, H, W, 3) float32, occlusion (B, 1, H, W))."""
-        return self.parts(volume, kp_driving, kp_source)[-2:]
+        return self.estimate(*self.gather(volume, kp_driving, kp_source))
 
 
 class WarpNetwork(nn.Module):
@@ -213,6 +243,11 @@ def coordinate_grid(depth: int, height: int, width: int) -> Tensor:
         ],
         -1,
     )
+
+
+def _joined(heat: Tensor, deformed: Tensor) -> Tensor:
+    """Heat map and features of each motion side by side, in one channel axis: (B, hourglass_in, D, H, W)."""
+    return torch.cat([heat.to(deformed.dtype), deformed], 2).flatten(1, 2)
 
 
 def _in_planes(resize: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
