@@ -89,7 +89,7 @@ def mixed_emotion(weights: Mapping[str, float]) -> Tensor:
     return sum(emotion_row([EMOTIONS.index(name)]) * (w / total) for name, w in weights.items())[None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FaceShape:
     """What the condition takes of a face: of the avatar, or of a reference character in its place.
 
@@ -113,7 +113,7 @@ class FaceShape:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Condition:
     """Makes the rows.
 
@@ -168,5 +168,6 @@ class Condition:
     def _eye_rows(self, frames: np.ndarray) -> np.ndarray:
         if self.fixed_eyes or not len(frames):
             return np.zeros_like(frames)
-        cycle = cycle_indices(0, int(frames[-1]) + 1, len(self.face.eye_open), "pingpong")
-        return cycle[frames]
+        first, last = int(frames[0]), int(frames[-1])
+        cycle = cycle_indices(first, last - first + 1, len(self.face.eye_open), "pingpong")
+        return cycle[frames - first]

@@ -15,9 +15,12 @@ from ..core.parity_measure import Result, Tolerance, close, exact, not_run
 from ..core.weights import load_strict, on_meta
 from .audio2motion import MotionSampler, MotionStream, WindowScheme
 from .condition import Condition, FaceShape
+from .drive import DriveOptions, KeypointDriver
+from .geometry import pack_motion
 from .lmdm import LMDM, LMDMConfig
+from .motion import MotionOutput
 from .parity_networks import stored_sample
-from .parity_recipe import DittoGoldens, recipe_state, seeded
+from .parity_recipe import DittoGoldens, recipe_network, recipe_state, seeded
 from .schedule import MotionNoise, ddim_steps, sample
 
 STEPS = (2, 4, 10, 25, 50)
@@ -113,9 +116,10 @@ def seeded_session(goldens: DittoGoldens) -> Iterator[Result]:
 
 
 def end_to_end(goldens: DittoGoldens) -> Iterator[Result]:
-    """Speech rows to motion vectors: conditions, two windows, joint and smoothing."""
+    """Speech rows to key points: conditions, two windows, joint, smoothing, then the motion put onto its source."""
     case, stored = goldens.json("e2e_motion")["offline"], goldens.tensors("e2e_motion")
-    face = FaceShape(torch.tensor([case["eye_open"]]), torch.tensor([case["eye_ball"]]), stored["source.kp"])
+    source = source_pose(stored, "source")
+    face = FaceShape(torch.tensor([case["eye_open"]]), torch.tensor([case["eye_ball"]]), source.kp)
     scheme = WindowScheme(
         overlap=case["overlap_v2"],
         online=case["online_mode"],
@@ -124,16 +128,20 @@ def end_to_end(goldens: DittoGoldens) -> Iterator[Result]:
         upstream_smoothing=True,
     )
     sampler = MotionSampler(network(goldens), MotionNoise(1024, case["steps"], 1.0, _SHAPES["x"]))
-    stream = MotionStream(sampler, Condition(face, case["emo"]), scheme, source_vector(stored, "source"))
+    stream = MotionStream(sampler, Condition(face, case["emo"]), scheme, pack_motion(source))
     made = torch.cat([stream.feed(seeded("e2e.aud", (100, 1024))), stream.finish()])
-    wanted = stored["offline.res_kp_seq_265"]
-    yield close("e2e_motion.res_kp_seq_265", {"motion": (made, wanted)}, limits(goldens))
+    pairs = {"motion": (made, stored["offline.res_kp_seq_265"])}
+    yield close("e2e_motion.res_kp_seq_265", pairs, limits(goldens))
+    options = DriveOptions(control=case["overall_ctrl_info"], as_upstream=True)
+    driver = KeypointDriver(source, True, options, recipe_network("stitch_network"), stream.reference[0])
+    kp_source, kp_driving = driver(made)
+    pairs = {"x_s": (kp_source, stored["offline.x_s"]), "x_d": (kp_driving, stored["offline.x_d"])}
+    yield close("e2e_motion.key_points", pairs, limits(goldens))
 
 
-def source_vector(stored: dict[str, Tensor], prefix: str) -> Tensor:
-    """Return the motion vector (n, 265) of key-point infos stored as `prefix`.scale and so on."""
-    parts = [stored[f"{prefix}.{key}"] for key in ("pitch", "yaw", "roll", "t", "exp")]
-    return torch.cat([stored[f"{prefix}.scale"] - 1, *parts], dim=1)
+def source_pose(stored: dict[str, Tensor], prefix: str) -> MotionOutput:
+    """Return the pose stored as `prefix`.pitch and so on."""
+    return MotionOutput(*(stored[f"{prefix}.{name}"] for name in MotionOutput._fields))
 
 
 def _layout(net: LMDM) -> dict[str, tuple[int, ...]]:

@@ -17,8 +17,9 @@ from ..core.parity_measure import Result, Tolerance, close, exact, not_run, some
 from ..core.timeline import cycle_indices
 from .audio2motion import MotionJoin, MotionStream, WindowScheme
 from .condition import Condition, FaceShape, emotion_rows
+from .geometry import pack_motion
 from .hubert import ChunkRule, SpeechRows
-from .parity_lmdm import source_vector
+from .parity_lmdm import source_pose
 from .parity_recipe import DittoGoldens, seeded
 from .schedule import (
     alphas_cumprod,
@@ -108,7 +109,7 @@ def condition(goldens: DittoGoldens) -> Iterator[Result]:
 def joins(goldens: DittoGoldens) -> Iterator[Result]:
     """Blending, smoothing and feedback of windows; averaged template videos."""
     stored, described = goldens.tensors("audio2motion"), goldens.json("audio2motion")
-    source, columns = source_vector(stored, "source"), described["columns"]
+    source, columns = pack_motion(source_pose(stored, "source")), described["columns"]
     for name, case in described.items():
         if not isinstance(case, dict):
             continue

@@ -37,7 +37,7 @@ NAMES = {
     ],
     "ddim": [f"nets.lmdm.ddim{n}" for n in (2, 4, 10, 25, 50)],
     "seeded_session": ["nets.lmdm.ddim4.global_seed1024"],
-    "end_to_end": ["e2e_motion.res_kp_seq_265"],
+    "end_to_end": ["e2e_motion.res_kp_seq_265", "e2e_motion.key_points"],
 }
 LMDM_PARTS = ("manifest", "steps", "ddim", "seeded_session", "end_to_end")
 
@@ -94,7 +94,7 @@ def test_every_stored_array_is_compared(goldens):
     assert left == {
         "schedule": sorted([*other_backend, "alphas_cumprod_numpy_backend"]),
         "condition": ["aud.first_last"],
-        "audio2motion": ["fuse_alpha_10", "source.kp"],
+        "audio2motion": ["fuse_alpha_10"],
     }
 
 
