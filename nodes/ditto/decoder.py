@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .config import SHUFFLE, DecoderConfig
 
-_SLOPE = 0.2
+SLOPE = 0.2
 _NORMALISED = ("conv_0", "conv_1", "conv_s")
 _ORIG, _LEFT, _RIGHT = ".weight_orig", ".weight_u", ".weight_v"
 
@@ -49,8 +49,8 @@ class _SpadeBlock(nn.Module):
         self.norm_s = _Spade(c_in, condition, hidden) if c_in != c_out else None
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        hidden = self.conv_0(F.leaky_relu(self.norm_0(x, condition), _SLOPE))
-        hidden = self.conv_1(F.leaky_relu(self.norm_1(hidden, condition), _SLOPE))
+        hidden = self.conv_0(F.leaky_relu(self.norm_0(x, condition), SLOPE))
+        hidden = self.conv_1(F.leaky_relu(self.norm_1(hidden, condition), SLOPE))
         skip = x if self.conv_s is None else self.conv_s(self.norm_s(x, condition))
         return skip + hidden
 
@@ -85,7 +85,7 @@ class SpadeDecoder(nn.Module):
         for i in range(len(self.config.up_channels)):
             x, condition = (F.interpolate(v, scale_factor=2.0, mode="nearest") for v in (x, condition))
             x = getattr(self, f"up_{i}")(x, condition)
-        return self.conv_img(F.leaky_relu(x, _SLOPE)).sigmoid()
+        return self.conv_img(F.leaky_relu(x, SLOPE)).sigmoid()
 
 
 def official_shapes(decoder: SpadeDecoder) -> dict[str, tuple[int, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from ..core.parity_measure import Result, Tolerance, close, exact, not_run, reco
 from ..core.weights import on_meta
 from .config import OFFICIAL
 from .decoder import SpadeDecoder, official_shapes
+from .fast import FastDecoder, fold_batch_norms
 from .motion import MotionOutput
 from .networks import NETWORKS
 from .parity_recipe import DittoGoldens, recipe_state
@@ -127,10 +129,22 @@ def stitch(goldens: DittoGoldens, batches: Iterable[int] = _BATCHES) -> Iterator
 
 def chain(goldens: DittoGoldens) -> Iterator[Result]:
     """Picture -> volume -> warped features -> picture."""
-    volume = goldens.net("appearance_extractor")(goldens.inputs("image", 1))
-    kp = (goldens.inputs(n, 1, cast=False).to(goldens.device) for n in ("kp_source", "kp_driving"))
-    features = goldens.net("warp_network")(volume, *kp)
+    features = goldens.net("warp_network")(*_chained(goldens))
     yield _compared(goldens, "chain", {"warp_out": features, "image": goldens.net("decoder")(features)})
+
+
+def fast_chain(goldens: DittoGoldens) -> Iterator[Result]:
+    """The same through the fast form of warping and decoding."""
+    warp, decoder = fold_batch_norms(goldens.net("warp_network")), FastDecoder(goldens.net("decoder"))
+    features = warp(*_chained(goldens))
+    found = {"warp_out": features, "image": decoder(features)}
+    yield replace(_compared(goldens, "chain", found), name="nets.chain (fast form)")
+
+
+def _chained(goldens: DittoGoldens) -> tuple[Tensor, ...]:
+    volume = goldens.net("appearance_extractor")(goldens.inputs("image", 1))
+    names = ("kp_source", "kp_driving")
+    return volume, *(goldens.inputs(n, 1, cast=False).to(goldens.device) for n in names)
 
 
 def _with_inner(

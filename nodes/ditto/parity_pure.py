@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..core.parity_measure import Result, Tolerance, close, exact, some
 from . import crop as crops
+from .device_putback import blend_part, make_face_plates
 from .drive import DriveOptions, KeypointDriver
 from .geometry import (
     as_degrees,
@@ -242,15 +243,26 @@ def putback(goldens: DittoGoldens) -> Iterator[Result]:
     face = np.stack(
         [127.5 + 127.5 * np.sin(x / 23), 127.5 + 127.5 * np.cos(y / 31), (x + y) / 1022 * 255], -1
     )
-    frame, warped, results = data["frame"], {}, {}
+    frame, warped, results, on_device = data["frame"], {}, {}, {}
     for case in some(_cases(data, "case"), "putback's cases"):
-        c2o = data[f"case{case}.M_c2o"]
+        c2o, wanted = data[f"case{case}.M_c2o"], data[f"case{case}.out"]
         whole = (0, 0, frame.shape[1], frame.shape[0])
         weight = warp_into(mask, c2o, whole).clip(0, 1)[::5, ::5]
         warped[case] = (weight, data[f"case{case}.mask_warped_sub"])
-        results[case] = (put_back(frame, face.astype(np.float32), c2o, mask), data[f"case{case}.out"])
+        results[case] = (put_back(frame, face.astype(np.float32), c2o, mask), wanted)
+        on_device[case] = (_put_back_on(goldens.device, frame, face, c2o), wanted)
     yield close("putback.warped_mask", warped, Tolerance(1e-3))
     yield close("putback.frames", results, Tolerance(1, share=0.03))
+    yield close("putback.device", on_device, Tolerance(1, share=0.03), goldens.device)
+
+
+def _put_back_on(device: str, frame: np.ndarray, face: np.ndarray, c2o: np.ndarray) -> np.ndarray:
+    plates = make_face_plates([frame], [c2o], len(face), "bt709").to(device)
+    faces = torch.from_numpy(face.astype(np.float32) / 255).permute(2, 0, 1)[None].to(device)
+    part, _ = blend_part(faces, plates, torch.zeros(1, dtype=torch.int64, device=device))
+    out, (x, y) = frame.copy(), plates.corner[0].tolist()
+    out[y : y + part.shape[1], x : x + part.shape[2]] = part[0].cpu().numpy()
+    return out
 
 
 def _cases(data: dict[str, Any], prefix: str) -> list[str]:

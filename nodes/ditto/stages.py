@@ -12,8 +12,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..core.engine_spec import EngineSkipped, StageSpec, TensorSpec
+from ..core.engine_spec import EngineSkipped, StageFunction, StageSpec, TensorSpec
 from ..core.export import ExportForm
+from .fast import FastNets
 from .networks import DittoNets
 from .warp import sample_volume
 
@@ -31,6 +32,15 @@ class FaceStage(nn.Module):
 
     def forward(self, volume: Tensor, kp_source: Tensor, kp_driving: Tensor) -> dict[str, Tensor]:
         return checked_faces(self.nets.decoder(self.nets.warp(volume, kp_source, kp_driving)))
+
+    def fast_form(self) -> tuple[StageFunction | None, str | None]:
+        """The same on folded and joined weights, for the cuda graph backend; see `fast.py`. Never refused."""
+        fast = FastNets(self.nets)
+
+        def stage(volume: Tensor, kp_source: Tensor, kp_driving: Tensor) -> dict[str, Tensor]:
+            return checked_faces(fast(volume, kp_source, kp_driving))
+
+        return stage, None
 
     def export_form(self) -> ExportForm:
         """There is none: raises EngineSkipped."""

@@ -12,7 +12,7 @@ from talkinghead.nodes.ditto import parity_networks
 from talkinghead.nodes.ditto.parity_recipe import DittoGoldens
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ditto"
-NETWORKS = ("stitch", "motion", "appearance", "warp", "decoder", "chain")
+NETWORKS = ("stitch", "motion", "appearance", "warp", "decoder", "chain", "fast_chain")
 
 pytestmark = pytest.mark.gpu
 
@@ -35,7 +35,7 @@ def test_goldens(precision):
     goldens = DittoGoldens(GOLDEN, "cuda", precision)
     with torch.no_grad():
         results = [r for name in NETWORKS for r in getattr(parity_networks, name)(goldens)]
-    assert sum(result.status == OK for result in results) == 11
+    assert sum(result.status == OK for result in results) == 12
     assert all(result.status in (OK, NOT_RUN) for result in results), [str(result) for result in results]
 
 

@@ -13,7 +13,7 @@ from talkinghead.nodes.core.weights import on_meta
 from talkinghead.nodes.ditto.config import OFFICIAL
 from talkinghead.nodes.ditto.networks import NETWORKS
 from talkinghead.nodes.ditto.parity_networks import manifest, official_layout
-from talkinghead.nodes.ditto.parity_recipe import DittoGoldens, recipe_network, seeded
+from talkinghead.nodes.ditto.parity_recipe import DittoGoldens, recipe_network, recipe_state, seeded
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ditto"
 
@@ -43,6 +43,23 @@ def test_recipe_reproduces_the_weight_probes(name):
         f"manifest_{name}{part}" for part in ("", ".recipe_ends", ".recipe_norm")
     ]
     assert all(result.status == OK for result in results), [str(r) for r in results]
+
+
+def test_the_recipe_knows_the_motion_diffusions_rules():
+    goldens = DittoGoldens(GOLDEN)
+    shapes = {entry["key"]: entry["shape"] for entry in goldens.json("manifest_lmdm")["keys"]}
+    kinds = ("freqs", "null_cond_embed", "null_cond_hidden", "in_proj_bias", "linear1.weight", "norm1.weight")
+    some = {
+        key: shape for key, shape in shapes.items() if key.endswith(kinds) or "in_proj_weight" in key[:40]
+    }
+    assert all(any(key.endswith(kind) for key in some) for kind in kinds)
+    state, probes = recipe_state("lmdm", some), goldens.json("weight_probes")["lmdm"]
+    for key, value in state.items():
+        first, last, _, norm = probes[key]
+        assert [value.flatten()[0].item(), value.flatten()[-1].item()] == pytest.approx(
+            [first, last], abs=3e-7
+        )
+        assert value.double().norm().item() == pytest.approx(norm, rel=1e-6)
 
 
 @pytest.mark.parametrize("what", ["image", "feature_3d", "kp_source", "kp_driving", "feature"])

@@ -1,7 +1,7 @@
 """Ditto's image networks at full size against the reference tensors, with recipe weights.
 
 The large networks run once each: dense motion and warping take 5 s of one core for an item, the decoder 7 s. What runs
-here is one item with all inner tensors, and the chain; parity runs both batch sizes. That a batch does not
+here is one item with all inner tensors, and the chain in both forms; parity runs both batch sizes. That a batch does not
 change its items is tested on small networks (tests/unit/test_ditto_nets.py).
 """
 
@@ -35,10 +35,13 @@ def test_outputs_and_inner_tensors(goldens, network, batches):
     assert all(result.status == OK for result in results), [str(result) for result in results]
 
 
-def test_chain(goldens):
+@pytest.mark.parametrize(
+    ("form", "name"), [("chain", "nets.chain"), ("fast_chain", "nets.chain (fast form)")]
+)
+def test_picture_to_picture(goldens, form, name):
     with torch.no_grad():
-        [result] = parity_networks.chain(goldens)
-    assert (result.name, result.status) == ("nets.chain", OK), str(result)
+        [result] = getattr(parity_networks, form)(goldens)
+    assert (result.name, result.status) == (name, OK), str(result)
 
 
 def test_sample_rules():

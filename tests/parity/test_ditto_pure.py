@@ -22,7 +22,7 @@ def run(name, folder=GOLDEN):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_results"), [("geometry", 7), ("motion_stitch", 1), ("crop", 7), ("putback", 3)]
+    ("name", "n_results"), [("geometry", 7), ("motion_stitch", 1), ("crop", 7), ("putback", 4)]
 )
 def test_goldens(name, n_results):
     results = run(name)
