@@ -37,6 +37,17 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--calibrate", action="store_true", help="recommend settings and project speed by stride"
     )
+    bench.add_argument(
+        "--overlap",
+        action="store_true",
+        help="measure stages ahead of each other against one after the other instead: embedded engine, 512x512, encoder "
+        "and sound included",
+    )
+    bench.add_argument(
+        "--live",
+        action="store_true",
+        help="measure live rendering instead: time to the first frame, steady speed by push size, memory over time",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -45,6 +56,7 @@ def _bench(args: argparse.Namespace) -> int:
     import torch
 
     from ..nodes.core.bench import Row, table
+    from ..nodes.core.bench_video import bench_splice, splice_text
     from ..nodes.core.images import parse_size
     from ..nodes.musetalk.bench import BACKENDS, BenchOptions, run_bench
 
@@ -54,6 +66,13 @@ def _bench(args: argparse.Namespace) -> int:
     card = device.type == "cuda"
     if card and not torch.cuda.is_available():
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
+    if args.overlap:
+        return _bench_overlap(args, device)
+    if args.live:
+        from .bench_live import bench_live
+
+        precisions = _words(args.precision) or (("fp16",) if card else ("fp32",))
+        return bench_live(args, device, precisions, _numbers(args.batches))
     options = BenchOptions(
         device,
         size=args.size or ("full" if card else "embedded"),
@@ -73,6 +92,7 @@ def _bench(args: argparse.Namespace) -> int:
         )
 
     facts = run_bench(options, show)
+    facts["nv12"] = bench_splice(*options.frame, rounds=9 if args.quick else 25)
     known = {field: facts[field] for field in ("machine", "peaks", "parity")}
     for name, value in known["machine"].items():
         print(f"{name}: {value}")
@@ -82,13 +102,44 @@ def _bench(args: argparse.Namespace) -> int:
         print(f"{name} against fp32: cosine {value['cosine']}, PSNR {value['psnr_db']} dB")
     for name, value in facts["fp8"].items():
         print(f"fp8, {name}: {value}")
+    print(f"NV12 on the CPU, {splice_text(facts['nv12'])}")
     print(table([Row(**row) for row in facts["rows"]]))
     if args.calibrate:
         _print_advice(facts["advice"])
+    _keep(args, facts)
+    return 0
+
+
+def _bench_overlap(args: argparse.Namespace, device) -> int:
+    from ..nodes.musetalk.bench_overlap import OverlapOptions, OverlapRow, overlap_table, run_overlap
+
+    if args.size == "full":
+        raise ValueError("--overlap runs the embedded engine; leave --size out")
+    card = device.type == "cuda"
+
+    def show(row: OverlapRow) -> None:
+        print(f"torch threads {row.threads}: ratio {row.ratio}", file=sys.stderr, flush=True)
+
+    options = OverlapOptions(
+        device,
+        precision=(_words(args.precision) or ("fp16" if card else "fp32",))[0],
+        batch=(_numbers(args.batches) or (8,))[0],
+        threads=(0,) if card else (0, 1),
+        seconds=4 if args.quick else 60 if card else 12,
+        visits=2 if args.quick else 5,
+    )
+    facts = run_overlap(options, show)
+    for name, value in facts["machine"].items():
+        print(f"{name}: {value}")
+    print(overlap_table(facts))
+    _keep(args, facts)
+    return 0
+
+
+def _keep(args: argparse.Namespace, facts: dict) -> None:
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    return 0
 
 
 def _print_advice(advice: dict | None) -> None:

@@ -38,6 +38,30 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     out.add_argument("--seam", default="feather", help="feather, none or colour match (default feather)")
     out.add_argument("--batch", type=int, default=8, help="frames the network runs at once (default 8)")
 
+    out.add_argument(
+        "--cadence",
+        help="dense, 2, 3 or adaptive: how often the network draws; the mouth rests in silence "
+        "(default: every frame drawn, no rest)",
+    )
+    out.add_argument("--no-rest", action="store_true", help="with --cadence: draw silence like any sound")
+    out.add_argument(
+        "--rms-threshold",
+        type=float,
+        help="with --cadence: loudness that is speech, RMS of full scale 1 (default: 0.008)",
+    )
+    out.add_argument(
+        "--flux-threshold",
+        type=float,
+        help="with --cadence adaptive: change of loudness that makes a frame be drawn (default: 0.0035)",
+    )
+    out.add_argument(
+        "--viseme-cache",
+        type=int,
+        default=0,
+        metavar="MB",
+        help="show mouths again instead of decoding nearly the same once more; 64 holds over 1000 (default 0: off)",
+    )
+
     speech = argparse.ArgumentParser(add_help=False)
     speech.add_argument("--voice", help="a voice of `talkinghead speak --list` (default: piper: joe)")
     speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
@@ -68,6 +92,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _render(args: argparse.Namespace) -> int:
+    from ..nodes.core.cadence import Cadence
     from ..nodes.core.frames import RunContext
     from ..nodes.core.images import resized
     from ..nodes.core.timeline import fps_text, parse_fps
@@ -76,6 +101,7 @@ def _render(args: argparse.Namespace) -> int:
     from ..nodes.musetalk.speech import Speech
 
     fps, size = parse_fps(args.fps), parse_size_option(args.size)
+    cadence_options = _cadence_options(args)
     options = WriteOptions(codec=args.codec, quality=args.quality)
     ctx = RunContext(
         device_of(args), progress=progress_to_stderr(args), engine_cache=model_root(args) / "engines"
@@ -83,7 +109,8 @@ def _render(args: argparse.Namespace) -> int:
     model = model_of(args)
     avatar = _avatar(args, ctx, model)
     audio = _audio(args, ctx)
-    crops = CropStream(model, avatar, Speech(model, audio, fps), args.batch)
+    cadence = Cadence(audio, fps, cadence_options) if cadence_options else None
+    crops = CropStream(model, avatar, Speech(model, audio, fps), args.batch, cadence)
     frames = CompositeStream(crops, avatar, seam_mode=args.seam)
     if size and size != avatar.info.size:
         frames = resized(frames, *size)
@@ -107,6 +134,27 @@ def _render(args: argparse.Namespace) -> int:
     }
     print_facts(args, facts)
     return 0
+
+
+def _cadence_options(args: argparse.Namespace):
+    """Return the CadenceOptions that --cadence or --viseme-cache ask for, else None. ValueError for strays."""
+    from ..nodes.core.cadence import CadenceOptions
+
+    given = {
+        "rms_threshold": args.rms_threshold,
+        "flux_threshold": args.flux_threshold,
+        "rest": False if args.no_rest else None,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.cadence:
+        return CadenceOptions(args.cadence, **given, viseme_cache_mb=args.viseme_cache)
+    if given:
+        raise ValueError(
+            "--no-rest, --rms-threshold and --flux-threshold go with --cadence, such as --cadence dense"
+        )
+    if args.viseme_cache:
+        return CadenceOptions("dense", rest=False, viseme_cache_mb=args.viseme_cache)
+    return None
 
 
 def _avatar(args, ctx, model):

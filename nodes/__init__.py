@@ -3,7 +3,7 @@
 
 def node_classes() -> list:
     """Return every node class, in the order of the menu."""
-    from . import engine_nodes, shared_nodes, video_nodes
+    from . import cadence_nodes, engine_nodes, shared_nodes, video_nodes
     from .musetalk import avatar_nodes, inspect_nodes
     from .musetalk import nodes as musetalk_nodes
     from .tts import nodes as tts_nodes
@@ -13,6 +13,7 @@ def node_classes() -> list:
         shared_nodes,
         avatar_nodes,
         inspect_nodes,
+        cadence_nodes,
         musetalk_nodes,
         engine_nodes,
         video_nodes,

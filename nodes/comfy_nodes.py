@@ -24,6 +24,7 @@ from .core.pool import AvatarPool, Resident
 
 Avatar = io.Custom("TALKINGHEAD_AVATAR")
 Speech = io.Custom("TALKINGHEAD_SPEECH")
+Cadence = io.Custom("TALKINGHEAD_CADENCE")
 Frames = io.Custom("TALKINGHEAD_FRAMES")
 MuseTalkModel = io.Custom("TALKINGHEAD_MUSETALK_MODEL")
 AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")
@@ -38,11 +39,15 @@ AVATAR_POOL = AvatarPool(max_bytes=1 << 30)
 class EnginePatcher(comfy.model_patcher.ModelPatcher):
     """A model with the engines that run it: ComfyUI counts and frees both as one.
 
-    A captured graph holds the addresses of the weights, so they never move while an engine is open.
+    A captured graph holds the addresses of the weights, so they never move while an engine is open: the engines are
+    closed first, after the batch they are at, and nobody gets them anew before the weights have arrived. A live session
+    may be in a batch when a prompt wants the memory.
     """
 
     def __init__(self, *args, **kwargs) -> None:
         self.engines = EngineShelf()
+        # Also detached at exit, when this module's globals are gone.
+        self._moving = _models_lock
         super().__init__(*args, **kwargs)
 
     def model_size(self) -> int:
@@ -52,15 +57,24 @@ class EnginePatcher(comfy.model_patcher.ModelPatcher):
         return super().loaded_size() + self.engines.memory_bytes
 
     def partially_unload(self, device_to, memory_to_free=0, *args, **kwargs) -> int:
-        freed = self.engines.memory_bytes
-        self.engines.close()
-        if freed and freed >= memory_to_free:
-            return freed
-        return freed + super().partially_unload(device_to, memory_to_free - freed, *args, **kwargs)
+        with self._moving:
+            freed = self.engines.memory_bytes
+            self.engines.close()
+            if freed and freed >= memory_to_free:
+                return freed
+            return freed + super().partially_unload(device_to, memory_to_free - freed, *args, **kwargs)
+
+    def detach(self, unpatch_all=True):
+        with self._moving:
+            if unpatch_all:
+                self.engines.close()
+            return super().detach(unpatch_all)
 
 
 _patchers: OrderedDict[Hashable, EnginePatcher] = OrderedDict()
 _lock = threading.Lock()
+_models_lock = threading.RLock()
+"""ComfyUI's model management knows no threads: one for all runs of the process."""
 
 
 class ComfyContext(RunContext):
@@ -72,12 +86,18 @@ class ComfyContext(RunContext):
         )
         self._bar: comfy.utils.ProgressBar | None = None
 
+    def using_models(self) -> AbstractContextManager:
+        return _models_lock
+
     def load(self, handle: ModelHandle) -> torch.nn.Module:
-        patcher = self._patcher(handle)
-        # What open engines hold already is the room of a batch.
-        room = 0 if self.device.type == "cpu" else max(0, _ACTIVATION_BYTES - patcher.engines.memory_bytes)
-        mm.load_models_gpu([patcher], memory_required=room)
-        return patcher.model
+        with self.using_models():
+            patcher = self._patcher(handle)
+            # What open engines hold already is the room of a batch.
+            room = (
+                0 if self.device.type == "cpu" else max(0, _ACTIVATION_BYTES - patcher.engines.memory_bytes)
+            )
+            mm.load_models_gpu([patcher], memory_required=room)
+            return patcher.model
 
     def _patcher(self, handle: ModelHandle) -> EnginePatcher:
         with _lock:
@@ -109,7 +129,7 @@ class ComfyContext(RunContext):
     def release_avatars(self) -> None:
         AVATAR_POOL.flush()
 
-    def check_cancelled(self) -> None:
+    def raise_if_cancelled(self) -> None:
         mm.throw_exception_if_processing_interrupted()
 
     def _show(self, done: int, total: int) -> None:

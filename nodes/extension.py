@@ -12,7 +12,12 @@ from . import node_classes
 class TalkingHeadExtension(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         try:
-            return node_classes()
+            from . import live_routes, preview_routes
+
+            classes = node_classes()
+            live_routes.register()
+            preview_routes.register()
+            return classes
         except Exception:
             # ComfyUI prints the message of an entry point that fails, not where it failed.
             logging.exception("Talking Head: a node module could not be imported")

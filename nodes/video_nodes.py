@@ -11,13 +11,14 @@ from comfy.cli_args import args
 from comfy_api.latest import InputImpl, io, ui
 
 from .comfy_nodes import ComfyContext, Frames
-from .core.audio import from_comfy
+from .core.audio import MemoryAudio, from_comfy, is_empty
 from .core.double_fps import DoubledStream
 from .core.encoders import CODECS, QUALITIES
 from .core.frames import TensorStream
 from .core.images import image_batch, image_notes, rgb_frames
 from .core.timeline import parse_fps
 from .core.video_write import WriteOptions, write_video
+from .preview_routes import live_preview
 
 MAX_IMAGE_BYTES = 8 << 30
 SMOOTH = ("off", "double")
@@ -32,7 +33,7 @@ class WriteVideo(io.ComfyNode):
             category="Talking Head/video",
             description=(
                 "Runs the whole stream and writes an MP4 with sound into the output folder, in constant memory. "
-                "An interrupted or failed run leaves no file."
+                "The node plays what exists while it runs. An interrupted or failed run leaves no file."
             ),
             inputs=[
                 Frames.Input("frames", tooltip="Frames from Composite or Images to Frames."),
@@ -71,7 +72,7 @@ class WriteVideo(io.ComfyNode):
                 ),
             ],
             outputs=[io.Video.Output("VIDEO"), io.String.Output("REPORT", display_name="report")],
-            hidden=[io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            hidden=[io.Hidden.prompt, io.Hidden.extra_pnginfo, io.Hidden.unique_id],
             is_output_node=True,
         )
 
@@ -87,9 +88,10 @@ class WriteVideo(io.ComfyNode):
         if smooth == "double":
             frames = DoubledStream(frames)
         ctx = ComfyContext()
-        clip = None if audio is None else from_comfy(audio)
-        options = WriteOptions(codec=codec, quality=quality, metadata=_workflow(cls))
-        result = write_video(frames, Path(folder) / file, ctx, clip, options)
+        clip = _sound(audio, ctx)
+        with live_preview(cls.hidden.unique_id, ctx.report, frames.info) as tap:
+            options = WriteOptions(codec=codec, quality=quality, metadata=_workflow(cls), tap=tap)
+            result = write_video(frames, Path(folder) / file, ctx, clip, options)
         shown = ui.PreviewVideo([ui.SavedResult(file, subfolder, io.FolderType.output)])
         return io.NodeOutput(InputImpl.VideoFromFile(str(result.path)), ctx.report.text(), ui=shown)
 
@@ -149,6 +151,16 @@ class ImagesToFrames(io.ComfyNode):
         return io.NodeOutput(TensorStream(rgb_frames(image).cpu(), parse_fps(fps), image_notes(image)))
 
 
+def _sound(audio, ctx: ComfyContext) -> MemoryAudio | None:
+    """Return the sound to write. Loaders give nothing, or a waveform of no samples, for a clip without sound."""
+    if audio is None:
+        return None
+    if is_empty(audio):
+        ctx.warn("the sound has 0 samples; the video has no sound track")
+        return None
+    return from_comfy(audio)
+
+
 def _workflow(cls: type[io.ComfyNode]) -> dict[str, str]:
     """Return what lets a user drop the file on the page and get the graph back."""
     if args.disable_metadata:
@@ -159,6 +171,8 @@ def _workflow(cls: type[io.ComfyNode]) -> dict[str, str]:
 
 def _collect(ctx: ComfyContext, frames, start: int, count: int) -> torch.Tensor:
     info = frames.info
+    if info.n_frames is None:
+        raise ValueError("a live stream has no known length to choose frames from; use Write Video")
     end = info.n_frames if count == 0 else min(info.n_frames, start + count)
     if start >= info.n_frames:
         raise ValueError(

@@ -107,11 +107,11 @@ class MemoryAudio(AudioClip):
     @property
     def samples(self) -> np.ndarray:
         """All samples, float32 (channels, n); not a copy where they are float32 already."""
-        return _as_float(self._data)
+        return as_float(self._data)
 
     def blocks(self, size: int = BLOCK) -> Iterator[np.ndarray]:
         for i in range(0, self.n_samples, positive(size)):
-            yield _as_float(self._data[:, i : i + size])
+            yield as_float(self._data[:, i : i + size])
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(f"{self.sample_rate} Hz, {self.channels} channels".encode())
@@ -132,7 +132,8 @@ def _as_array(waveform: Any, name: str) -> np.ndarray:
     return data
 
 
-def _as_float(data: np.ndarray) -> np.ndarray:
+def as_float(data: np.ndarray) -> np.ndarray:
+    """Return samples as float32 of full scale 1.0; float32 as it is."""
     with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf and is caught as such
         out = data.astype(np.float32, copy=False)
     return out * np.float32(_INT_SCALE[data.dtype.name]) if data.dtype.name in _INT_SCALE else out
@@ -148,15 +149,24 @@ def from_comfy(audio: Any) -> MemoryAudio:
     """Return the clip in a ComfyUI AUDIO: {"waveform": (1,C,T), "sample_rate"}; ValueError if it holds none."""
     if audio is None:
         raise ValueError("no audio is connected; wire an AUDIO, such as Load Audio or Speak")
+    waveform, rate = _parts(audio)
+    return MemoryAudio(waveform, rate)
+
+
+def is_empty(audio: Any) -> bool:
+    """Say whether a ComfyUI AUDIO has no samples, which is how some loaders say that a clip has no sound."""
+    return 0 in getattr(_parts(audio)[0], "shape", ())
+
+
+def _parts(audio: Any) -> tuple[Any, Any]:
     try:
-        waveform, rate = audio["waveform"], audio["sample_rate"]
+        return audio["waveform"], audio["sample_rate"]
     except Exception as e:  # some packs hand over lazy mappings that raise whatever their reader raises
         if is_interrupt(e):
             raise
         raise ValueError(
             f"AUDIO without a usable 'waveform' and 'sample_rate' ({type(e).__name__}: {e})"
         ) from e
-    return MemoryAudio(waveform, rate)
 
 
 def open_audio(path: str | os.PathLike) -> AudioClip:
@@ -192,50 +202,59 @@ def resampled_length(n_samples: int, sample_rate: int, rate: int = SPEECH_RATE) 
     return max(1, (2 * n_samples * rate + sample_rate) // (2 * sample_rate))
 
 
-class _Mono:
-    """Clean, mean-downmixed blocks of a clip; counts what it had to repair."""
+class MonoMix:
+    """Makes clean mono of blocks of one sound; counts what it had to repair. `name` and rate (Hz) are for `lines`."""
 
-    def __init__(self, clip: AudioClip) -> None:
-        self.clip, self.bad, self.first_bad, self.hot, self.peak = clip, 0, 0, 0, 0.0
+    def __init__(self, name: str, sample_rate: int) -> None:
+        self._name, self._rate, self._start = name, sample_rate, 0
+        self._bad, self._first_bad, self._hot, self._peak = 0, 0, 0, 0.0
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        start = 0
-        for block in self.clip.blocks(BLOCK):
-            with np.errstate(over="ignore"):
-                mono = self._mean(block, start)
-            loudest = float(np.abs(mono).max())
-            if loudest > 1.0:
-                self.hot, self.peak = self.hot + int((np.abs(mono) > 1).sum()), max(self.peak, loudest)
-                mono = mono.clip(-1, 1)
-            start += block.shape[1]
-            yield mono
+    def feed(self, block: np.ndarray) -> np.ndarray:
+        """Return the mean (n,) of the next float32 (channels, n) block: NaN and Inf as 0, at most full scale.
 
-    def _mean(self, block: np.ndarray, start: int) -> np.ndarray:
+        May be a view of the block.
+        """
+        with np.errstate(over="ignore"):
+            mono = self._mean(block)
+        loudest = float(np.abs(mono).max(initial=0))
+        if loudest > 1.0:
+            self._hot, self._peak = self._hot + int((np.abs(mono) > 1).sum()), max(self._peak, loudest)
+            mono = mono.clip(-1, 1)
+        self._start += block.shape[1]
+        return mono
+
+    def _mean(self, block: np.ndarray) -> np.ndarray:
         finite = np.isfinite(block)
         if not finite.all():
-            if not self.bad:
-                self.first_bad = start + int(np.argmin(finite.all(axis=0)))
-            self.bad += int((~finite).sum())
+            if not self._bad:
+                self._first_bad = self._start + int(np.argmin(finite.all(axis=0)))
+            self._bad += int((~finite).sum())
             block = np.where(finite, block, np.float32(0))
         mono = block[0]
         for channel in block[1:]:  # numpy's mean adds in an order that depends on the memory layout
             mono = mono + channel
         return mono / np.float32(len(block)) if len(block) > 1 else mono
 
-    def tell(self, report: Report | None) -> None:
-        clip, lines = self.clip, list(self.clip.notes)
-        if self.bad:
-            at = self.first_bad / clip.sample_rate
+    def lines(self) -> list[str]:
+        """Say what was repaired so far, a line for each kind."""
+        lines = []
+        if self._bad:
+            at = self._first_bad / self._rate
             lines.append(
-                f"{clip.name}: {self.bad} NaN or Inf samples set to 0, first at {self.first_bad} ({at:.3f} s)"
+                f"{self._name}: {self._bad} NaN or Inf samples set to 0, first at {self._first_bad} ({at:.3f} s)"
             )
-        if self.hot:
+        if self._hot:
             lines.append(
-                f"{clip.name}: {self.hot} samples above full scale clipped to 1, loudest {self.peak:.4g}; "
+                f"{self._name}: {self._hot} samples above full scale clipped to 1, loudest {self._peak:.4g}; "
                 "scale the sound to -1..1 if this is audible"
             )
-        for line in lines:
-            report.warn(line) if report is not None else logging.getLogger(__name__).warning(line)
+        return lines
+
+
+def tell(lines: Iterable[str], report: Report | None) -> None:
+    """Warn of each line: in the report, or in the log without one."""
+    for line in lines:
+        report.warn(line) if report is not None else logging.getLogger(__name__).warning(line)
 
 
 def mono_blocks(
@@ -247,19 +266,23 @@ def mono_blocks(
     warning (to the log without a report) when the clip ends. soxr HQ; a clip at `rate` passes unchanged, as
     views of the clip's own samples: do not write into the blocks.
     """
-    source, left = _Mono(clip), resampled_length(clip.n_samples, clip.sample_rate, rate)
+    mix, left = MonoMix(clip.name, clip.sample_rate), resampled_length(clip.n_samples, clip.sample_rate, rate)
     try:
-        for block in _resampled(source.blocks(), clip.sample_rate, rate):
+        for block in resample_blocks(map(mix.feed, clip.blocks(BLOCK)), clip.sample_rate, rate):
             if len(block) and left:
                 yield block[:left]
                 left -= min(left, len(block))
         if left:
             yield np.zeros(left, np.float32)
     finally:
-        source.tell(report)
+        tell([*clip.notes, *mix.lines()], report)
 
 
-def _resampled(blocks: Iterator[np.ndarray], sample_rate: int, rate: int) -> Iterator[np.ndarray]:
+def resample_blocks(blocks: Iterable[np.ndarray], sample_rate: int, rate: int) -> Iterator[np.ndarray]:
+    """Yield mono float32 (n,) blocks at `rate` Hz, some of them empty; their sum may be off by a few samples.
+
+    soxr HQ: the values do not depend on how the sound is cut, and come about 40 ms late.
+    """
     if sample_rate == rate:
         yield from blocks
         return

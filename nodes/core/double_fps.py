@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from .color import nv12_planes
-from .frames import FrameStream, RunContext
+from .frames import FrameStream, Made, RunContext
 from .timeline import MAX_FPS, fps_text
 
 CUT_LEVELS = 24.0
@@ -42,14 +42,14 @@ class DoubledStream(FrameStream):
             raise ValueError(
                 f"{fps_text(source.info.fps)} fps doubled is {fps_text(fps)}, above {MAX_FPS}; leave smoothing off"
             )
-        self._source = source
-        self.info = replace(source.info, fps=fps, n_frames=2 * source.info.n_frames)
+        self._source, length = source, source.info.n_frames
+        self.info = replace(source.info, fps=fps, n_frames=None if length is None else 2 * length)
 
     def nv12(self, matrix: str, color_range: str = "limited") -> FrameStream | None:
         made = self._source.nv12(matrix, color_range)
         return None if made is None else DoubledStream(made)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
         middle, held, cuts = _Middle(self.info.layout), None, 0
         chunks = self._source.chunks(ctx, max(1, n // 2))
         out: list[np.ndarray] = []
@@ -63,12 +63,12 @@ class DoubledStream(FrameStream):
                         out += [held, held if between is None else between]
                     held = frame
                 while len(out) >= n:
-                    yield torch.from_numpy(np.stack(out[:n])), None
+                    yield torch.from_numpy(np.stack(out[:n])), None, False
                     out = out[n:]
             if held is not None:
                 out += [held, held]
             for i in range(0, len(out), n):
-                yield torch.from_numpy(np.stack(out[i : i + n])), None
+                yield torch.from_numpy(np.stack(out[i : i + n])), None, i + n >= len(out)
         finally:
             chunks.close()
             if cuts:

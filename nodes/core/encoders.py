@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -80,6 +80,13 @@ def encoder_options(encoder: str, quality: Quality, fps: Fraction) -> tuple[dict
         # A frame's packet leaves before the next frame goes in.
         options |= {"zerolatency": "1", "delay": "0", "rc-lookahead": "0"}
     return options, f"{quality.nvenc} {quality.tune} cq {quality.cq}"
+
+
+def live_options(encoder: str, quality: Quality, fps: Fraction) -> dict[str, str]:
+    """Return FFmpeg's options for H.264 whose packet leaves before the next frame goes in, whatever the quality."""
+    if encoder == "libx264":
+        return encoder_options(encoder, quality, fps)[0] | {"tune": "zerolatency"}
+    return encoder_options(encoder, replace(quality, tune="ull"), fps)[0]
 
 
 @lru_cache(maxsize=64)

@@ -3,13 +3,13 @@
 An engine has one static batch. A call with n rows is split into batches; the last is padded with its own last row and
 trimmed. Inputs and outputs are bound by name, checked before anything is enqueued, and never share memory with the
 engine's own buffers. On CUDA the work is queued on a stream of the engine's own, ordered with the caller's: a call
-returns before it is done and never waits for the card.
+returns before it is done and never waits for the card. Calls from several threads take turns, a batch each, in the
+order in which they came: a run cannot starve another.
 """
 
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from .engine_backends import AUTO, BACKENDS, check_backend
 from .engine_spec import (
+    EngineClosed,
     EngineIdentity,
     EngineSkipped,
     Runner,
@@ -35,6 +36,7 @@ from .engine_spec import (
 )
 from .interrupt import is_interrupt
 from .report import Report
+from .turns import device_turns
 
 MAX_STATIC_BATCH = 64
 SELF_TEST_DB = 35.0
@@ -167,10 +169,13 @@ class StageEngine:
         self._function, self._report = function, report
         self._runner: Runner | None = None
         self._inputs: dict[str, Tensor] = {}
-        self._lock = threading.RLock()
+        self._turns = device_turns(f"{device.type}:{device.index or 0}")
         self._stream = _side_stream(device.index or 0) if device.type == "cuda" else None
         self._weights = _places(function)
-        self._open(options.batch)
+        with (
+            self._turns.turn()
+        ):  # what is recorded on the card's stream must not hold a batch of another engine
+            self._open(options.batch)
 
     @property
     def closed(self) -> bool:
@@ -195,7 +200,7 @@ class StageEngine:
 
     def close(self) -> None:
         """Give back what the engine holds; a second time does nothing. Its outputs stay valid."""
-        with self._lock:
+        with self._turns.turn():
             if not self.closed:
                 self._drop()
 
@@ -211,11 +216,11 @@ class StageEngine:
         Raises:
             ValueError: a name, dtype or shape that does not fit; nothing has run.
             MemoryError: not even one row at a time fits.
-            RuntimeError: the engine is closed.
+            EngineClosed: another thread may close it at any time.
         """
-        with self._lock:
+        with self._turns.turn():
             if self.closed:
-                raise RuntimeError(f"{self.spec.name}: this engine was closed; open it again")
+                raise EngineClosed(f"{self.spec.name}: this engine was closed; open it again")
             rows = self.spec.check(inputs)
             while True:
                 try:

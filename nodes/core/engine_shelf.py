@@ -18,9 +18,12 @@ StageMaker = Callable[[nn.Module, torch.device], tuple[StageSpec, StageFunction]
 
 
 class EngineShelf:
-    """Keeps the last `kept` engines of a model: each holds a batch's activations on the card."""
+    """Keeps the last `kept` engines of a model: each holds a batch's activations on the card.
 
-    def __init__(self, kept: int = 2) -> None:
+    Three: two batches of the networks and the small one that listens to live sound.
+    """
+
+    def __init__(self, kept: int = 3) -> None:
         self._kept = kept
         self._engines: OrderedDict[Hashable, StageEngine] = OrderedDict()
         self._lock = threading.RLock()

@@ -20,6 +20,10 @@ class EngineSkipped(RuntimeError):
     """A backend cannot be used here; the message is the reason that the report shows."""
 
 
+class EngineClosed(RuntimeError):
+    """The engine gave its memory back, also while its caller was about to call it: open it again."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """One input or output: name, shape without the batch, dtype."""

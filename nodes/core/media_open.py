@@ -31,7 +31,7 @@ def open_media(path: str | os.PathLike):
         raise ValueError(f"no file {path}; check the path")
     options = {"format_whitelist": _formats(), "protocol_whitelist": "file"}
     try:
-        return av.open(os.path.abspath(path), options=options, metadata_errors="replace")
+        return av.open(os.path.abspath(path), options=options, **_lenient())
     except (av.error.FFmpegError, OSError) as e:
         kind = _list_kind(path)
         if kind is None and not isinstance(e, av.error.ArgumentError):
@@ -40,6 +40,14 @@ def open_media(path: str | os.PathLike):
             f"{path.name} is {kind or 'of a format that points to other files'}, which is not followed; "
             "give the video or sound file itself"
         ) from e
+
+
+@lru_cache(maxsize=1)
+def _lenient() -> dict[str, str]:
+    """PyAV before 19 refuses a file whose metadata is not UTF-8 unless told otherwise; 19 knows no such argument."""
+    import av
+
+    return {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 @lru_cache(maxsize=1)

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from .stage_thread import rank
 
 
 class Report:
     """Collects warnings (each text once, counted), facts (name -> value) and seconds per stage.
 
-    Stages write to the report of their RunContext; the node shows `text()`, the command line prints
-    `as_dict()` with `--json`.
+    Stages write to the report of their RunContext, from any thread; the node shows `text()`, the command line prints
+    `as_dict()` with `--json`. Stages that run at the same time add up to more seconds than the run takes. Warnings are
+    shown in the order they came in, those of a stage in a thread of its own before those of its consumer.
     """
 
     def __init__(self) -> None:
         self.warnings: dict[str, int] = {}
         self.facts: dict[str, object] = {}
         self.seconds: dict[str, float] = {}
+        self._ranks: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def warn(self, message: str) -> None:
-        self.warnings[message] = self.warnings.get(message, 0) + 1
+        with self._lock:
+            self.warnings[message] = self.warnings.get(message, 0) + 1
+            self._ranks.setdefault(message, rank())
 
     def fact(self, name: str, value: object) -> None:
-        self.facts[name] = value
+        with self._lock:
+            self.facts[name] = value
+
+    def spent(self, stage: str, seconds: float) -> None:
+        """Add `seconds` to `stage`."""
+        with self._lock:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -32,23 +46,30 @@ class Report:
         try:
             yield
         finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
+            self.spent(stage, time.perf_counter() - began)
 
     def text(self) -> str:
         """Return the report as plain lines: facts, timings, then warnings."""
-        lines = [f"{name}: {value}" for name, value in self.facts.items()]
-        if self.seconds:
-            lines.append("seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items()))
-        for message, times in self.warnings.items():
-            lines.append(f"warning: {message}" + (f" (x{times})" if times > 1 else ""))
+        with self._lock:
+            lines = [f"{name}: {value}" for name, value in self.facts.items()]
+            if self.seconds:
+                lines.append("seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items()))
+            for message in self._ordered():
+                times = self.warnings[message]
+                lines.append(f"warning: {message}" + (f" (x{times})" if times > 1 else ""))
         return "\n".join(lines)
 
     def as_dict(self) -> dict:
-        return {
-            **self.facts,
-            "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
-            "warnings": list(self.warnings),
-        }
+        with self._lock:
+            return {
+                **self.facts,
+                "seconds": {k: round(v, 3) for k, v in self.seconds.items()},
+                "warnings": self._ordered(),
+            }
+
+    def _ordered(self) -> list[str]:
+        # What two threads say comes in a different order in every run.
+        return sorted(self.warnings, key=lambda message: -self._ranks.get(message, 0))
 
 
 class FrameList:

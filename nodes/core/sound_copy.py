@@ -25,7 +25,7 @@ class CopiedSound:
         self._box, self._report, self._at = box, report, Fraction(0)
         self._source = open_media(path)
         track = self._source.streams.best("audio")
-        self._stream = box.add_stream_from_template(track)
+        self.stream = box.add_stream_from_template(track)
         self._packets = self._source.demux(track)
         self._ahead: av.Packet | None = self._next()
         codec = track.codec_context
@@ -44,7 +44,7 @@ class CopiedSound:
         while self._ahead is not None and self._ahead.pts * Fraction(self._ahead.time_base) < seconds:
             packet = self._ahead
             self._at = packet.pts * Fraction(packet.time_base)
-            packet.stream = self._stream
+            packet.stream = self.stream
             self._box.mux(packet)
             self._ahead = self._next()
 

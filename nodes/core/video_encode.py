@@ -18,21 +18,18 @@ from pathlib import Path
 import av
 import numpy as np
 
+from .aac_track import AAC_RATES, AacTrack
 from .audio import AudioClip
-from .color import Nv12Encoder, color_tags, matrix_for_height, nv12_planes, pad_to_even, plane_view
 from .encoders import ENCODERS, QUALITIES, Quality, encoder_options, encoder_problem
 from .frames import FrameInfo
 from .interrupt import is_interrupt
+from .packet_tap import TappedBox, TapThread
+from .pictures import Pictures, even_size
 from .report import Report
 from .sound_copy import CopiedSound, copied_sound
 
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
-AAC_RATES = (7350, 8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 64000, 88200, 96000)
 AUDIO_PIECE = 8192
-X264_THREADS = 3
-"""Fixed, so that a film has the same bytes on every machine. 512x512 on 2 shared cores, a busy torch producer
-beside it: 1 thread costs 25-40 % more wall time than 2 or 3; CPU time is the same (draft 5.1, balanced 6.4,
-high 12 ms a frame, 0.9 of it colour)."""
 
 _DOWN = math.sqrt(0.5)
 _STEREO = {  # rows left, right; FFmpeg's default channel order for the count; LFE is left out
@@ -62,7 +59,8 @@ def choose_encoder(codec: str, width: int, height: int) -> tuple[str, str]:
 class VideoFile:
     """Writes frames and their sound to `path`; call `write`, then `finish`, or `abandon` at any time.
 
-    `info` describes the frames that come in; `width` and `height` are those of the file (even).
+    `info` describes the frames that come in; `width` and `height` are those of the file (even). `tap` gets a copy of
+    every packet; the file is the same with and without.
     """
 
     def __init__(
@@ -74,17 +72,13 @@ class VideoFile:
         quality: str,
         metadata: dict[str, str],
         report: Report,
+        tap: TapThread | None = None,
     ) -> None:
         self._info, self._report, self._done = info, report, 0
         self._copied: CopiedSound | None = None
-        self.width, self.height = info.width + info.width % 2, info.height + info.height % 2
-        matrix = info.matrix or matrix_for_height(self.height)
-        color_range = info.range or "limited"
-        self._tags = color_tags(matrix, color_range)
-        self._converter = None
-        if info.layout == "rgb":
-            self._converter = Nv12Encoder(self.width, self.height, matrix, color_range)
-        self.encoder, why = choose_encoder(codec, self.width, self.height)
+        self.encoder, why = choose_encoder(codec, *even_size(info))
+        self._pictures = Pictures(info, self.encoder)
+        self.width, self.height = self._pictures.width, self._pictures.height
         kind = FORMATS[path.suffix.lower()]
         if ENCODERS[self.encoder].kind == "AV1" and kind == "mov":
             raise ValueError(
@@ -92,6 +86,8 @@ class VideoFile:
             )
         options = {} if kind == "matroska" else {"movflags": "+faststart+use_metadata_tags"}
         self._box = av.open(os.path.abspath(path), "w", format=kind, options=options)
+        if tap:
+            self._box = TappedBox(self._box, tap)
         try:
             for name, value in metadata.items():
                 self._box.metadata[name] = value
@@ -101,58 +97,34 @@ class VideoFile:
                 self._copied = copied_sound(self._box, audio, kind, report)
                 self._sound = self._copied or _Sound(self._box, audio, report)
             self._box.start_encoding()
+            if tap:
+                tap.begin(self._video, self._sound and self._sound.stream)
         except BaseException:
             self.abandon()
             raise
         report.fact("encoder", f"{self.encoder} {settings} ({why})")
-        report.fact("color", f"{matrix} {color_range}")
+        report.fact("color", f"{self._pictures.matrix} {self._pictures.range}")
 
     def _add_video(self, quality: Quality, kind: str) -> str:
-        fps, encoder = self._info.fps, ENCODERS[self.encoder]
-        options, settings = encoder_options(self.encoder, quality, fps)
-        self._video = self._box.add_stream(self.encoder, rate=fps, options=options)
-        context = self._video.codec_context
-        context.width, context.height, context.pix_fmt = self.width, self.height, encoder.pix_fmt
+        encoder = ENCODERS[self.encoder]
+        options, settings = encoder_options(self.encoder, quality, self._info.fps)
+        self._video = self._box.add_stream(self.encoder, rate=self._info.fps, options=options)
         if encoder.tag and kind != "matroska":
-            context.codec_tag = encoder.tag
-        context.time_base = self._video.time_base = 1 / fps
-        context.color_range, context.colorspace = self._tags.range, self._tags.colorspace
-        context.color_primaries, context.color_trc = self._tags.primaries, self._tags.trc
-        if self.encoder == "libx264":
-            context.thread_count = X264_THREADS
+            self._video.codec_context.codec_tag = encoder.tag
+        self._pictures.set_up(self._video.codec_context)
+        self._video.time_base = 1 / self._info.fps
         return settings
 
     def write(self, pixels: np.ndarray) -> None:
         """Encode the next frame, shaped info.frame_shape, and the sound that belongs beside it."""
         with self._timed("convert"):
-            picture = self._picture(pixels)
+            picture = self._pictures.make(pixels, self._done)
         with self._timed("encode"):
             self._box.mux(self._video.encode(picture))
         self._done += 1
         if self._sound:
             with self._timed("sound"):
                 self._sound.advance(self._done / self._info.fps)
-
-    def _picture(self, pixels: np.ndarray) -> av.VideoFrame:
-        layout = ENCODERS[self.encoder].pix_fmt
-        picture = av.VideoFrame(self.width, self.height, layout)
-        y = plane_view(picture.planes[0], self.width, self.height)
-        half = (self.height // 2, self.width // 2, 2)
-        if layout == "nv12":
-            uv = plane_view(picture.planes[1], self.width, self.height // 2).reshape(half)
-        else:
-            uv = np.empty(half, np.uint8)
-        if self._converter:
-            self._converter.convert(pad_to_even(pixels[None])[0], y, uv)
-        else:
-            y[:], uv[:] = nv12_planes(pixels)
-        if layout != "nv12":
-            for k in range(2):
-                plane_view(picture.planes[1 + k], half[1], half[0])[:] = uv[..., k]
-        picture.pts, picture.time_base, picture.duration = self._done, 1 / self._info.fps, 1
-        picture.color_range, picture.colorspace = self._tags.range, self._tags.colorspace
-        picture.color_primaries, picture.color_trc = self._tags.primaries, self._tags.trc
-        return picture
 
     def finish(self) -> None:
         """Write what the encoders still hold and close the file."""
@@ -176,8 +148,7 @@ class VideoFile:
     def _timed(self, stage: str) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        seconds = self._report.seconds
-        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - began
+        self._report.spent(stage, time.perf_counter() - began)
 
 
 class _Sound:
@@ -188,8 +159,8 @@ class _Sound:
         rate = clip.sample_rate
         self._rate = rate if rate in AAC_RATES else next((r for r in AAC_RATES if rate <= r <= 48000), 48000)
         self._layout = "mono" if clip.channels == 1 else "stereo"
-        self._stream = box.add_stream("aac", rate=self._rate, layout=self._layout)
-        self._stream.codec_context.bit_rate = 96000 * min(2, clip.channels)
+        self._track = AacTrack(box, self._rate, min(2, clip.channels))
+        self.stream = self._track.stream
         self._length = -(-clip.n_samples * self._rate // rate)
         self._sent, self._bad, self._peak = 0, 0, 1.0
         self._pieces = self._prepared()
@@ -204,14 +175,12 @@ class _Sound:
         """Encode until the track reaches `seconds` or its end."""
         while self._sent < min(self._length, seconds * self._rate):
             piece = next(self._pieces)[:, : self._length - self._sent]
-            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(piece), "fltp", self._layout)
-            frame.sample_rate, frame.time_base, frame.pts = self._rate, Fraction(1, self._rate), self._sent
             self._sent += piece.shape[1]
-            self._box.mux(self._stream.encode(frame))
+            self._box.mux(self._track.encode(piece))
 
     def finish(self) -> None:
         self.advance(Fraction(self._length, self._rate))
-        self._box.mux(self._stream.encode(None))
+        self._box.mux(self._track.finish())
         if self._bad:
             self._report.warn(f"the sound had {self._bad} NaN or infinite samples; they became silence")
         if self._peak > 1:

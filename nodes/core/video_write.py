@@ -1,10 +1,11 @@
 """Write a FrameStream to a video file: producer in the caller's thread, encoding in a writer thread.
 
-The stream (neural stages, CUDA, ComfyUI's interrupts) runs in the thread that calls `write_video`; colour
+The stream (the end of its pipeline, ComfyUI's interrupts) runs in the thread that calls `write_video`; colour
 conversion, the encoders of picture and sound run in one other thread behind a queue of two chunks, so memory does
-not depend on length. A stream that has a quicker way to NV12 than its RGB converted is asked for that. The file is
-made under a temporary name in the target folder and renamed when it is complete: an error, an interrupt or Ctrl-C
-leaves no file, and a file of that name that was there before stays.
+not depend on length; with `RunContext.overlap` False the stream waits while that thread works. A stream that has a
+quicker way to NV12 than its RGB converted is asked for that. The file is made under a temporary name in the target
+folder and renamed when it is complete: an error, an interrupt or Ctrl-C leaves no file, and a file of that name that
+was there before stays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from .color import matrix_for_height
 from .encoders import CODECS, QUALITIES
 from .frames import FrameInfo, FrameStream, RunContext, StageError
 from .host_copy import Arriving, HostCopies
+from .packet_tap import PacketTap, TapThread
 from .report import Report
+from .stage_thread import wait_for_end
 from .timeline import fps_text
 from .video_encode import FORMATS, VideoFile
 
@@ -40,13 +43,14 @@ class WriteOptions:
     """codec "auto" (h264_nvenc where it opens, else libx264) or one of `encoders.CODECS`; quality draft, balanced, high.
 
     chunk: frames pulled from the stream at a time. metadata: text written into the file (ComfyUI: prompt
-    and workflow as JSON).
+    and workflow as JSON). tap: gets every packet in a thread of its own, a live preview for one; it cannot harm the file.
     """
 
     codec: str = "auto"
     quality: str = "balanced"
     chunk: int = 8
     metadata: Mapping[str, str] = field(default_factory=dict)
+    tap: PacketTap | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -92,22 +96,27 @@ def write_video(
     target = _check_target(path)
     stream = _encodable(stream)
     info = stream.info
-    if info.n_frames < 1:
+    if info.n_frames == 0:
         raise ValueError("the stream has 0 frames; give at least one (is the audio empty?)")
     audio = _check_audio(audio, info, ctx.report)
     temp = target.with_name(f".{target.stem[:32]}.part-{os.getpid()}-{next(_serial)}{target.suffix}")
+    tap, complete = TapThread(options.tap, ctx.report) if options.tap else None, False
     try:
-        file = _open(temp, info, audio, options, ctx.report)
+        file = _open(temp, info, audio, options, ctx.report, tap)
         try:
-            first_frame = _run(stream, file, ctx, options.chunk)
+            first_frame, n_frames = _run(stream, file, ctx, options.chunk)
         except BaseException:
             file.abandon()
             raise
         size = temp.stat().st_size
         os.replace(temp, target)
+        complete = True
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
+    finally:
+        if tap:
+            tap.close(complete)
     if audio is not None:
         for note in getattr(audio, "notes", ()):
             ctx.warn(note)
@@ -116,8 +125,8 @@ def write_video(
         file.width,
         file.height,
         info.fps,
-        info.n_frames,
-        info.seconds,
+        n_frames,
+        n_frames / info.fps,
         file.encoder,
         (file.width, file.height) != (info.width, info.height),
         size,
@@ -157,6 +166,8 @@ def _check_audio(audio: AudioClip | None, info: FrameInfo, report: Report) -> Au
     if audio.n_samples < 1:
         report.warn("the sound has 0 samples; the video has no sound track")
         return None
+    if info.seconds is None:
+        return audio
     apart = Fraction(audio.n_samples, audio.sample_rate) - info.seconds
     if abs(apart) > 1 / info.fps:
         which = "longer" if apart > 0 else "shorter"
@@ -167,29 +178,35 @@ def _check_audio(audio: AudioClip | None, info: FrameInfo, report: Report) -> Au
 
 
 def _open(
-    temp: Path, info: FrameInfo, audio: AudioClip | None, options: WriteOptions, report: Report
+    temp: Path,
+    info: FrameInfo,
+    audio: AudioClip | None,
+    options: WriteOptions,
+    report: Report,
+    tap: TapThread | None,
 ) -> VideoFile:
-    args = (temp, info, audio)
+    args, more = (temp, info, audio), (options.quality, dict(options.metadata), report, tap)
     try:
         try:
-            return VideoFile(*args, options.codec, options.quality, dict(options.metadata), report)
+            return VideoFile(*args, options.codec, *more)
         except OSError as e:
             # A card may refuse one more session although a probe opened before.
             if options.codec != "auto" or e.filename == str(temp):
                 raise
             report.warn(f"the chosen encoder did not start ({e.strerror}); libx264 took over")
-            return VideoFile(*args, "libx264", options.quality, dict(options.metadata), report)
+            return VideoFile(*args, "libx264", *more)
     except OSError as e:
         raise ValueError(
             f"cannot write in the folder {temp.parent}: {e.strerror or e}; choose a folder you may write to"
         ) from e
 
 
-def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> float:
-    """Feed the writer thread from the stream; return the clock at the first encoded frame."""
-    total = stream.info.n_frames
+def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> tuple[float, int]:
+    """Feed the writer thread from the stream; return the clock at the first encoded frame, and the frames written."""
+    total, done = stream.info.n_frames, 0
     writer, copies = _Writer(file, total), HostCopies(QUEUE_CHUNKS + 2)
     try:
+        writer.start()
         with closing(stream.chunks(ctx, chunk)) as chunks:
             while True:
                 with ctx.report.timed("wait for frames"):
@@ -198,9 +215,14 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
                     break
                 with ctx.report.timed("wait for writer"):
                     writer.put(copies.send(item.frames), ctx)
-                ctx.tick(item.frame_start + item.num_frames, total)
+                    done = item.frame_start + item.num_frames
+                    if ctx.overlap is False:
+                        writer.drain(done, ctx)
+                ctx.tick(done, total)
+        if not done:
+            raise ValueError("the stream ended without a frame; give at least one (was there any sound?)")
         with ctx.report.timed("wait for writer"):
-            return writer.finish(ctx)
+            return writer.finish(ctx), done
     finally:
         writer.stop()
 
@@ -208,11 +230,14 @@ def _run(stream: FrameStream, file: VideoFile, ctx: RunContext, chunk: int) -> f
 class _Writer:
     """The thread that encodes. Its error is raised in the caller at the next `put` or at `finish`."""
 
-    def __init__(self, file: VideoFile, total: int) -> None:
+    def __init__(self, file: VideoFile, total: int | None) -> None:
         self._file, self._total, self._done = file, total, 0
         self._queue: queue.Queue[Arriving | None] = queue.Queue(QUEUE_CHUNKS)
-        self._stop, self._error, self._first = threading.Event(), None, 0.0
+        self._stop, self._written = threading.Event(), threading.Event()
+        self._error, self._first = None, 0.0
         self._thread = threading.Thread(target=self._work, name="talkinghead-writer", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def put(self, frames: Arriving | None, ctx: RunContext) -> None:
@@ -222,6 +247,14 @@ class _Writer:
                 return self._queue.put(frames, timeout=_POLL_S)
             except queue.Full:
                 ctx.check_cancelled()
+
+    def drain(self, frames: int, ctx: RunContext) -> None:
+        """Wait until the first `frames` frames are encoded."""
+        while self._done < frames:
+            self._raise()
+            if not self._written.wait(_POLL_S):
+                ctx.check_cancelled()
+            self._written.clear()
 
     def finish(self, ctx: RunContext) -> float:
         self.put(None, ctx)
@@ -234,7 +267,7 @@ class _Writer:
     def stop(self) -> None:
         """End the thread after the frame it is at; return when it has ended."""
         self._stop.set()
-        self._thread.join()
+        wait_for_end(self._thread)
 
     def _work(self) -> None:
         try:
@@ -252,6 +285,7 @@ class _Writer:
                     self._first = self._first or time.perf_counter()
                     self._done += 1
                 frames.release()
+                self._written.set()
         except BaseException as e:
             self._error = e
 
@@ -259,7 +293,7 @@ class _Writer:
         error = self._error
         if error is None:
             return
-        where = f"video writer, frame {self._done} of {self._total}"
+        where = f"video writer, frame {self._done}" + ("" if self._total is None else f" of {self._total}")
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise StageError(
                 f"{where}: the disk is full ({error.strerror}); free some space and run again"

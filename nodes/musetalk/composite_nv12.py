@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..core.engine_spec import is_out_of_memory
-from ..core.frames import FrameStream, Placement, RunContext, StageError
+from ..core.frames import FrameStream, Made, Placement, RunContext, StageError
 from ..core.kernel_ops import why_not
 from ..core.plates import DevicePlates, HostPlates
 from ..core.pool import Resident
-from .render import CompositeStream, blend_mask
+from .render import CompositeStream, blend_mask, crops_ahead
 
 if TYPE_CHECKING:
     from ..core.packet import PacketReader
@@ -36,8 +36,9 @@ class CompositeNv12Stream(FrameStream):
         self._source = source
         self.info = replace(source.info, layout="nv12", matrix=matrix, range=color_range)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        chunks = self._source.crops.chunks(ctx, n)
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
+        # On a card the composite is queued behind the network: nothing to do meanwhile for a thread.
+        chunks = crops_ahead(ctx, self._source.crops, n, on_card=self._source.seam_mode == "colour match")
         try:
             with ctx.use_avatar(self._source.avatar) as resident:
                 blend: Blend | None = None
@@ -53,7 +54,7 @@ class CompositeNv12Stream(FrameStream):
                                 raise
                             blend = self._on_host(ctx, resident, f"no memory left on {ctx.device}")
                             frames = blend(chunk.frames, chunk.placement)
-                    yield frames, None
+                    yield frames, None, chunk.is_last
         finally:
             chunks.close()
 

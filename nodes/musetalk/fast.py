@@ -46,22 +46,22 @@ class FastNets:
 
     def __call__(self, latents: Tensor, tokens: Tensor) -> Tensor:
         """Raw pictures (B, 3, crop, crop), about [-1, 1], as `MuseTalkNets.forward`."""
-        with torch.no_grad(), _no_search(latents.device):
+        with torch.no_grad(), no_search(latents.device):
             return self.decoder(self._generate(latents, tokens))[0]
 
     def pixels(self, latents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """uint8 RGB (B, crop, crop, 3) as `MuseTalkNets.predict`, and bool (B,): is the picture finite."""
-        with torch.no_grad(), _no_search(latents.device):
+        with torch.no_grad(), no_search(latents.device):
             return self.decoder(self._generate(latents, tokens), pixels=True)
 
     def decode(self, latents: Tensor) -> tuple[Tensor, Tensor]:
         """The decoder alone, of what `latents` gives: pixels and finite as `pixels`."""
-        with torch.no_grad(), _no_search(latents.device):
+        with torch.no_grad(), no_search(latents.device):
             return self.decoder(latents, pixels=True)
 
     def latents(self, latents: Tensor, tokens: Tensor) -> Tensor:
         """The UNet alone: generated latents, still multiplied by the scaling factor."""
-        with torch.no_grad(), _no_search(latents.device):
+        with torch.no_grad(), no_search(latents.device):
             return self._generate(latents, tokens)
 
     def _generate(self, latents: Tensor, tokens: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class FastNets:
         return self.unet(latents.to(nets.weights_device, nets.weights_dtype), tokens)
 
 
-def _no_search(device: torch.device) -> AbstractContextManager:
+def no_search(device: torch.device) -> AbstractContextManager:
     """Keep cuDNN from timing its algorithms, whoever switched that on: for these layouts its first choice is as fast.
 
     H200, decoder, fp16: 931 fps without and 863 with a search at batch 16. A full search of batch 32 took 31 s and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..comfy_nodes import Avatar, Frames, Speech, search_roots
+from ..comfy_nodes import Avatar, Cadence, Frames, Speech, search_roots
 from ..comfy_nodes import MuseTalkModel as ModelSocket
 from ..core.engine_backends import AUTO, BACKEND_CHOICES
 from .handle import PRECISIONS, MuseTalkModel, available, describe
@@ -108,13 +108,20 @@ class MuseTalkRender(io.ComfyNode):
                     max=MAX_BATCH,
                     tooltip="Frames the network runs at once. 8 is best on CPUs; more needs more memory.",
                 ),
+                Cadence.Input(
+                    "cadence",
+                    optional=True,
+                    tooltip="From Cadence: fewer frames drawn, rest in silence. Without it every frame is drawn.",
+                ),
             ],
             outputs=[Frames.Output("CROPS", display_name="crops")],
         )
 
     @classmethod
-    def execute(cls, model: object, avatar: object, speech: object, batch: int) -> io.NodeOutput:
-        return io.NodeOutput(CropStream(model, avatar, speech, batch))
+    def execute(
+        cls, model: object, avatar: object, speech: object, batch: int, cadence: object = None
+    ) -> io.NodeOutput:
+        return io.NodeOutput(CropStream(model, avatar, speech, batch, cadence))
 
 
 NODES = [MuseTalkLoader, MuseTalkRender]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,58 +11,110 @@ import numpy as np
 import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
-from ..core.engine_spec import is_out_of_memory
-from ..core.frames import FrameInfo, FrameStream, Placement, RunContext, StageError
+from ..core.engine_spec import EngineClosed, is_out_of_memory
+from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.host_copy import Arriving, HostCopies
+from ..core.overlap import ahead
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.report import FrameList, Report
 from .handle import MuseTalkModel
-from .speech import Speech
+from .speech import Heard
 
 if TYPE_CHECKING:
+    from ..core.cadence import Cadence
     from ..core.engine import StageEngine
     from ..core.pool import Resident
+    from .viseme_memory import VisemeMemory
 
 MAX_BATCH = 64
 _UNDER_WAY = 2
 """Batches that a card is given before the host looks at the first."""
+WINDOWS_AHEAD = 64
+"""Video frames whose speech features are ready before the network asks: 5 MB in fp32 for the official model. Every 30 s
+piece of sound must be read, resampled and encoded in the time these frames last: 100 ms on a card at 640 frames a second."""
+BATCHES_AHEAD = 2
+"""Batches of crops made before the composite asks, the one in work included: 3 MB at batch 8 for 256x256 crops."""
 _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
 """Mask modes that ignore the avatar's own mask."""
 
 
 class CropStream(FrameStream):
-    """Face crops (n, crop, crop, 3) for every video frame of `speech`, each with its placement.
+    """Face crops (n, crop, crop, 3) for every video frame of `speech` (a file's or live), each with its placement.
 
     The network always runs on `batch` frames counted from frame 0 (the tail is padded and trimmed), so
     the result depends neither on where the audio ends nor on how many frames the consumer asks for.
+    With a `cadence` only key frames are drawn and the mouth rests in silence, see `cadence_render`; without one, or
+    with a plain one, every frame is drawn.
     """
 
     stage = "MuseTalk render"
 
-    def __init__(self, model: MuseTalkModel, avatar: AvatarPacket, speech: Speech, batch: int = 8) -> None:
+    def __init__(
+        self,
+        model: MuseTalkModel,
+        avatar: AvatarPacket,
+        speech: Heard,
+        batch: int = 8,
+        cadence: Cadence | None = None,
+    ) -> None:
         if not 1 <= batch <= MAX_BATCH:
             raise ValueError(f"batch {batch} is outside 1..{MAX_BATCH}; 8 suits most machines")
         if speech.model.key != model.key:
             raise ValueError("the speech features come from another model; connect one loader to both nodes")
         check_avatar(model, avatar)
+        if cadence is not None:
+            if speech.n_frames is None:
+                raise ValueError("a cadence is planned for a whole sound; live speech has none")
+            cadence.check(speech.audio, speech.fps)
         self.model, self.avatar, self.speech, self.batch = model, avatar, speech, batch
+        self.cadence = None if cadence is None or cadence.options.is_plain else cadence.options
         size = model.config.crop_size
         self.info = FrameInfo(size, size, speech.fps, speech.n_frames)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, Placement]]:
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
+        return self._every_frame(ctx, n) if self.cadence is None else self._at_cadence(ctx, n)
+
+    def _at_cadence(self, ctx: RunContext, n: int) -> Iterator[Made]:
+        from .cadence_render import CadenceRun
+
+        with ctx.use_avatar(self.avatar) as resident:
+            run = CadenceRun(ctx, self, resident, self.cadence, self._memory(resident))
+            try:
+                with closing(run.batches()) as batches:
+                    for crops, placed in batches:
+                        for i in range(0, len(crops), n):
+                            part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
+                            yield crops[i : i + n], part
+            finally:
+                run.tell()
+
+    def _memory(self, resident: Resident) -> VisemeMemory | None:
+        """A memory of this run alone: mouths of two avatars must never meet."""
+        if not self.cadence.viseme_cache_mb:
+            return None
+        from .viseme_memory import VisemeMemory
+
+        size = self.model.config.crop_size
+        return VisemeMemory(resident.reader, size, self.cadence.viseme_cache_mb << 20)
+
+    def _every_frame(self, ctx: RunContext, n: int) -> Iterator[Made]:
         network = _Network(ctx, self.model, self.batch)
         faceless, broken = FrameList(), FrameList()
         try:
-            with ctx.use_avatar(self.avatar) as resident:
-                for batch in _one_ahead(self._batches(ctx, resident, network), ctx.device):
+            with (
+                ctx.use_avatar(self.avatar) as resident,
+                closing(self._batches(ctx, resident, network)) as batches,
+            ):
+                for batch in _one_ahead(batches, ctx.device):
                     with ctx.report.timed("neural"):
                         crops, finite = network.finish(batch)
                     found = batch.found
                     faceless.add(batch.start, ~found)
                     broken.add(batch.start, ~finite & found)
+                    last = self.speech.ends_at(batch.start + len(found))
                     for i in range(0, len(found), n):
                         placed = Placement(batch.index[i : i + n], (found & finite)[i : i + n])
-                        yield crops[i : i + n], placed
+                        yield crops[i : i + n], placed, last and i + n >= len(found)
         finally:
             network.tell()
             why = {"no face in the avatar": faceless, "the network's output is not finite": broken}
@@ -69,17 +122,28 @@ class CropStream(FrameStream):
                 if frames:
                     ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
 
-    def _batches(self, ctx: RunContext, resident: Resident, network: _Network) -> Iterator[_Batch]:
-        """Start every batch; whoever asks for the next one need not have looked at the last."""
+    def _batches(
+        self, ctx: RunContext, resident: Resident, network: _Network
+    ) -> Generator[_Batch | None, None, None]:
+        """Start every batch; whoever asks for the next one need not have looked at the last.
+
+        None: the speech has no more at hand and will wait for sound.
+        """
         start = 0
-        for tokens in self.speech.windows(ctx, self.batch):
-            count = tokens.shape[0]
-            index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
-            with ctx.report.timed("neural"):
-                latents = resident.latents[index.to(resident.latents.device)]
-                crops, finite = network.start(latents, tokens)
-            yield _Batch(start, index, resident.reader.found[index], latents, tokens, crops, finite)
-            start += count
+        depth = max(2, WINDOWS_AHEAD // self.batch)
+        windows = ahead(ctx, lambda: self.speech.windows(ctx, self.batch), depth, "Speech features")
+        with closing(windows):
+            for tokens in windows:
+                if tokens is None:
+                    yield None
+                    continue
+                count = tokens.shape[0]
+                index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
+                with ctx.report.timed("neural"):
+                    latents = resident.latents[index.to(resident.latents.device)]
+                    crops, finite = network.start(latents, tokens)
+                yield _Batch(start, index, resident.reader.found[index], latents, tokens, crops, finite)
+                start += count
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +159,11 @@ class _Batch:
     finite: Arriving
 
 
-def _one_ahead(batches: Iterator[_Batch], device: torch.device) -> Iterator[_Batch]:
-    """On a card: give a batch when the next one has been started, so that the card never waits for the host."""
+def _one_ahead(batches: Iterator[_Batch | None], device: torch.device) -> Iterator[_Batch]:
+    """On a card: give a batch when the next one has been started, so that the card never waits for the host; or when
+    None says that there is no next one yet."""
     if device.type != "cuda":
-        yield from batches
+        yield from (batch for batch in batches if batch is not None)
         return
     waiting: _Batch | None = None
     for batch in batches:
@@ -107,6 +172,14 @@ def _one_ahead(batches: Iterator[_Batch], device: torch.device) -> Iterator[_Bat
         waiting = batch
     if waiting is not None:
         yield waiting
+
+
+def crops_ahead(
+    ctx: RunContext, crops: FrameStream, n: int, on_card: bool
+) -> Generator[FrameChunk, None, None]:
+    """Yield the chunks of a crop stream, made ahead of the composite; `on_card` as in `overlap.ahead`."""
+    depth = -(-BATCHES_AHEAD * getattr(crops, "batch", n) // n)
+    return ahead(ctx, lambda: crops.chunks(ctx, n), depth, crops.stage, on_card)
 
 
 class _Network:
@@ -129,10 +202,13 @@ class _Network:
 
     def start(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, Arriving]:
         """Begin a batch: crops (n, crop, crop, 3) uint8 on the engine's device, and whether each is finite."""
-        if self._engine.closed:  # its memory was wanted for something else meanwhile
-            self._engine = self._ctx.engine(self._model, self._stage, self._batch)
-        crops, finite = _call(self._engine, latents, tokens)
-        return crops, self._flags.send(finite)
+        while True:
+            try:
+                crops, finite = _call(self._engine, latents, tokens)
+                return crops, self._flags.send(finite)
+            except EngineClosed:  # its memory was wanted for something else meanwhile
+                self._ctx.check_cancelled()
+                self._engine = self._ctx.engine(self._model, self._stage, self._batch)
 
     def finish(self, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Crops and finite (n,) bool on the CPU; frames with a face that are not finite are tried again in fp32."""
@@ -165,6 +241,8 @@ class _Network:
             engine = self._ctx.engine(self._exact, self._stage, self._batch, report=quiet)
             crops, finite = _call(engine, latents, tokens)
             return crops, finite.cpu()
+        except EngineClosed:
+            return self._run_exact(latents, tokens)
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
                 raise
@@ -217,8 +295,9 @@ class CompositeStream(FrameStream):
 
         return CompositeNv12Stream(self, matrix, color_range)
 
-    def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        source = self.crops.chunks(ctx, n)
+    def generate(self, ctx: RunContext, n: int) -> Iterator[Made]:
+        # The host blends: on a card too it has work of its own.
+        source = crops_ahead(ctx, self.crops, n, on_card=True)
         try:
             with ctx.use_avatar(self.avatar) as resident:
                 for chunk in source:
@@ -226,7 +305,7 @@ class CompositeStream(FrameStream):
                         raise StageError("Composite: a chunk has no placement")
                     with ctx.report.timed("composite"):
                         frames = self._blend(resident.reader, chunk.frames.cpu().numpy(), chunk.placement)
-                    yield frames, None
+                    yield frames, None, chunk.is_last
         finally:
             source.close()
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 import torch
 
 from ..core.audio import AudioClip, pieces, resampled_length
+from ..core.cadence import frame_energies
 from ..core.frames import RunContext
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
@@ -21,6 +23,22 @@ from .whisper import log_mel, upload
 
 SAMPLE_RATE = 16000
 SAMPLES_PER_ROW = 320
+
+
+class Heard(Protocol):
+    """What a renderer needs of speech: the frames it has (None: not known yet) and what each of them hears."""
+
+    model: MuseTalkModel
+    fps: Fraction
+
+    @property
+    def n_frames(self) -> int | None: ...
+
+    def windows(self, ctx: RunContext, n: int) -> Iterator[torch.Tensor | None]:
+        """Yield the tokens of the next frames, at most `n`: (k, window_rows * states, width). None before a wait."""
+
+    def ends_at(self, frame: int) -> bool:
+        """Return whether frame `frame`, the one after those that `windows` gave, does not exist."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +54,17 @@ class Speech:
         """Frames that cover the audio: ceil(seconds * fps)."""
         return frame_count(self.audio.n_samples, self.audio.sample_rate, self.fps)
 
+    def ends_at(self, frame: int) -> bool:
+        return frame >= self.n_frames
+
     @property
     def n_rows(self) -> int:
         """Whole encoder rows (20 ms each) the audio fills; what lies behind is zeros."""
         return resampled_length(self.audio.n_samples, self.audio.sample_rate, SAMPLE_RATE) // SAMPLES_PER_ROW
+
+    def energies(self) -> Iterator[float]:
+        """Yield how loud every frame's own stretch of sound is (RMS, full scale 1); see `core.cadence`."""
+        return frame_energies(self.audio, self.fps)
 
     def windows(self, ctx: RunContext, n: int) -> Iterator[torch.Tensor]:
         """Yield the tokens of the next `n` frames (the last time fewer): (k, window_rows * states, width)."""
@@ -59,7 +84,8 @@ class Speech:
         for piece in pieces(self.audio, whisper.piece_samples, SAMPLE_RATE, ctx.report):
             ctx.check_cancelled()
             count = min(-(-len(piece) // SAMPLES_PER_ROW), self.n_rows - done)
-            with torch.inference_mode(), ctx.report.timed("speech features"):
+            # Beside a network that runs: nobody may move the weights meanwhile.
+            with ctx.using_models(), torch.inference_mode(), ctx.report.timed("speech features"):
                 sound = upload(torch.from_numpy(piece)[None], ctx.device)
                 mel = log_mel(sound, whisper.n_mels, whisper.piece_samples)
                 rows = nets.encode_audio(mel)[0, :count].clone()
@@ -95,3 +121,13 @@ class _RowBuffer:
         if cut > 1500:
             # clone: a slice would keep the whole piece alive.
             self._rows, self._first = self._rows[cut:].clone(), self._first + cut
+
+
+def silent_tokens(ctx: RunContext, model: MuseTalkModel) -> torch.Tensor:
+    """Return what a frame hears in the middle of 30 s of digital silence: (window_rows * states, width)."""
+    whisper = model.config.whisper
+    with torch.inference_mode(), ctx.using_models():
+        mel = log_mel(torch.zeros(1, 1, device=ctx.device), whisper.n_mels, whisper.piece_samples)
+        states = ctx.load(model).encode_audio(mel)[0]
+        middle = len(states) // 2
+        return states[middle : middle + model.config.window_rows].flatten(0, 1).clone()

@@ -85,14 +85,25 @@ def log_mel(audio: Tensor, n_mels: int = 80, piece_samples: int = 480_000) -> Te
         )
     audio = F.pad(audio.to(torch.float32), (0, piece_samples - audio.shape[1]))
     window = torch.hann_window(N_FFT, device=audio.device)
+    level = mel_level(audio, window, upload(torch.from_numpy(mel_filters(n_mels)), audio.device))
+    return floored(level, level.amax(dim=(1, 2), keepdim=True))
+
+
+def mel_level(audio: Tensor, window: Tensor, filters: Tensor) -> Tensor:
+    """Mel power of float32 (B, n) samples as log10: (B, n_mels, n / 160), without a floor.
+
+    window: `torch.hann_window(N_FFT)`; filters: `mel_filters`; both on the device of `audio`.
+    """
     spectrum = torch.stft(
         audio, N_FFT, HOP_SAMPLES, window=window, center=True, pad_mode="reflect", return_complex=True
     )
     power = spectrum[..., :-1].abs().square()
-    filters = upload(torch.from_numpy(mel_filters(n_mels)), audio.device)
-    level = (filters @ power).clamp(min=1e-10).log10()
-    floor = level.amax(dim=(1, 2), keepdim=True) - 8.0
-    return (torch.maximum(level, floor) + 4.0) / 4.0
+    return (filters @ power).clamp(min=1e-10).log10()
+
+
+def floored(level: Tensor, peak: Tensor) -> Tensor:
+    """Whisper's log-mel of a `mel_level`: what lies more than 80 dB under `peak` is raised to there, then scaled."""
+    return (torch.maximum(level, peak - 8.0) + 4.0) / 4.0
 
 
 def positional_encoding(
@@ -179,8 +190,25 @@ class WhisperEncoder(nn.Module):
             raise ValueError(
                 f"WhisperEncoder needs mel (batch, {expected[0]}, {expected[1]}), got {tuple(mel.shape)}"
             )
+        return self._states(mel, self.embed_positions.weight)
+
+    def encode_part(self, mel: Tensor, first: Tensor) -> Tensor:
+        """Encode rows that are not a whole piece, at their own places in it.
+
+        Args:
+            mel: (B, n_mels, 2 * rows) log-mel in the dtype of the weights, rows <= max_source_positions.
+            first: int64 (B,), the number of the first row from the start of the sound; positions begin anew at every piece.
+
+        Returns:
+            (B, rows, n_states, d_model).
+        """
+        count = self.config.max_source_positions
+        at = torch.arange(mel.shape[2] // 2, device=mel.device) + first[:, None]
+        return self._states(mel, self.embed_positions.weight[at % count])
+
+    def _states(self, mel: Tensor, positions: Tensor) -> Tensor:
         x = F.gelu(self.conv2(F.gelu(self.conv1(mel))))
-        x = x.transpose(1, 2) + self.embed_positions.weight
+        x = x.transpose(1, 2) + positions
         states = [x]
         for layer in self.layers:
             x = layer(x)

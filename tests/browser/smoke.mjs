@@ -8,11 +8,10 @@
 // The workflow may be in UI or API format: the page's own loaders read both. OUT/prompt_api.json is what
 // the page would queue, OUT/workflow_ui.json what it would save; --api-to-ui arranges an API workflow's
 // nodes and saves it in UI format. The browser is $CHROMIUM or /usr/bin/chromium.
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { chromium } from "playwright-core";
+import { launch, newReport, openPage } from "./page.mjs";
 
 const { values: args } = parseArgs({
   options: {
@@ -27,41 +26,7 @@ const { values: args } = parseArgs({
   },
 });
 const timeout = Number(args.timeout) * 1000;
-const report = { console_errors: [], page_errors: [], failed_requests: [], refused_hosts: [] };
-// What a fresh user folder, or a server of another age than the front end, does not have.
-const MAY_BE_ABSENT = /^\/(api\/)?(userdata|user\.css|jobs|global_subgraphs|experiment\/models|templates\/index|node_replacements)/;
-const NOISE = /status of 404|accessed before initialization|Content Security Policy|ERR_FAILED|JobsApiError/;
-
-async function openPage(context) {
-  const { host } = new URL(args.url);
-  // Nothing outside this machine is to be reached: refuse it at once instead of waiting for it.
-  await context.route("**/*", (route) => {
-    const url = new URL(route.request().url());
-    if (url.host === host || ["data:", "blob:"].includes(url.protocol)) return route.continue();
-    if (!report.refused_hosts.includes(url.host)) report.refused_hosts.push(url.host);
-    return route.abort();
-  });
-  const page = context.pages()[0] ?? (await context.newPage());
-  page.on("console", (m) => m.type() === "error" && !NOISE.test(m.text()) && report.console_errors.push(m.text().slice(0, 300)));
-  page.on("pageerror", (e) => report.page_errors.push(String(e).slice(0, 300)));
-  page.on("response", (r) => {
-    const { pathname } = new URL(r.url());
-    const known = r.status() === 404 && MAY_BE_ABSENT.test(pathname);
-    if (r.status() >= 400 && !known) report.failed_requests.push(`${r.status()} ${pathname}`);
-  });
-  // A new user is shown templates and a tutorial; settings are the server's, so they are set there first.
-  for (const pair of ["Comfy.TutorialCompleted=true", "Comfy.Minimap.Visible=false", ...args.set]) {
-    const [id, body] = pair.split(/=(.*)/s);
-    const headers = { "Content-Type": "application/json" };
-    const answer = await fetch(`${args.url}/api/settings/${id}`, { method: "POST", body, headers });
-    if (!answer.ok) report.page_errors.push(`setting ${id}: ${answer.status}`);
-  }
-  await page.goto(args.url, { waitUntil: "domcontentloaded", timeout });
-  await page.waitForFunction(() => window.app?.graph && window.app?.extensionManager && window.app?.ui, null, { timeout });
-  await page.waitForTimeout(1500);
-  await page.keyboard.press("Escape");
-  return page;
-}
+const report = newReport();
 
 async function loadWorkflow(page) {
   const workflow = JSON.parse(readFileSync(args.workflow, "utf8"));
@@ -151,16 +116,9 @@ async function showMedia() {
 }
 
 mkdirSync(args.out, { recursive: true });
-const profile = mkdtempSync(join(tmpdir(), "chromium-"));
-const context = await chromium.launchPersistentContext(profile, {
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  headless: true,
-  viewport: { width: 1600, height: 900 },
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--mute-audio", "--autoplay-policy=no-user-gesture-required"],
-});
+const browser = await launch();
 try {
-  const page = await openPage(context);
+  const page = await openPage(browser.context, args.url, { report, settings: args.set, timeout });
   if (args.workflow) {
     await loadWorkflow(page);
     if (!args["no-queue"]) await queueWorkflow(page);
@@ -169,8 +127,7 @@ try {
 } catch (e) {
   report.failure = String(e).slice(0, 800);
 } finally {
-  await context.close();
-  rmSync(profile, { recursive: true, force: true });
+  await browser.close();
 }
 console.log(JSON.stringify(report, null, 1));
 const ran = !report.run || report.run.status === "success";

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from support import OUT, ROOT, unavailable
+from support import OUT, ROOT
 
-HERE = Path(__file__).resolve().parent
 SHOTS = OUT / "browser"
 
 pytestmark = [pytest.mark.comfy, pytest.mark.browser]
 
 
 @pytest.fixture(scope="module")
-def smoke(comfy_server):
-    """Return a function that opens a workflow in the page: (path, *arguments) -> report."""
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    if not shutil.which("node"):
-        unavailable("node is not installed")
-    if not (HERE / "node_modules" / "playwright-core").is_dir():
-        unavailable("playwright-core is not installed; `make test` does it where npm is")
-    if not chromium:
-        unavailable("no Chromium: set CHROMIUM or install one (Debian: apt install chromium)")
+def smoke(page_script):
+    """Return a function that opens a workflow in the page: (path, folder for screenshots, *arguments) -> report."""
 
     def run(workflow: Path, out: Path, *args: str) -> dict:
-        command = ["node", str(HERE / "smoke.mjs"), "--url", comfy_server.url, "--out", str(out)]
-        done = subprocess.run(
-            [*command, "--workflow", str(workflow), *args],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "CHROMIUM": chromium},
-            timeout=300,
-        )
-        assert done.stdout, done.stderr
-        report = json.loads(done.stdout)
-        assert done.returncode == 0, json.dumps(report, indent=1) + done.stderr
-        return report
+        return page_script("smoke.mjs", "--out", str(out), "--workflow", str(workflow), *args)
 
     return run
 

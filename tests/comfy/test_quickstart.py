@@ -187,3 +187,24 @@ def test_bad_input_is_named_and_the_next_run_works(client, comfy_server, changes
     assert run.status in ("error", "rejected")
     assert message in json.dumps([run.errors, run.node_errors])
     assert files_of(comfy_server) == before
+
+
+def test_a_cadence_in_the_graph(client, comfy_server):
+    """Half a second of tone, half a second of silence: every second frame drawn, then a still mouth."""
+    t = np.arange(8000) / 16000
+    sound = np.concatenate([0.5 * np.sin(1300 * t), np.zeros(8000)])
+    soundfile.write(comfy_server.base / "input" / "tone and silence.wav", sound, 16000)
+    prompt = quickstart(n7__filename_prefix="tests/cadence", n4__avatar="demo")
+    prompt["1"] = {"class_type": "LoadAudio", "inputs": {"audio": "tone and silence.wav"}}
+    prompt["8"] = {"class_type": "TalkingHeadCadence", "inputs": {"speech": ["3", 0], "mode": "2"}}
+    prompt["8"]["inputs"] |= {"rms_threshold": 0.008, "flux_threshold": 0.0035, "rest": True}
+    prompt["5"]["inputs"]["cadence"] = ["8", 0]
+    prompt["9"] = {"class_type": "PreviewImage", "inputs": {"images": ["8", 1]}}
+    prompt["10"] = {"class_type": "PreviewAny", "inputs": {"source": ["7", 1]}}
+    run = run_well(client, prompt)
+    assert len(video(client, run).frames) == 25
+    [report] = run.outputs["10"]["text"]
+    assert "frames at rest: 7" in report
+    assert "musetalk unet engine: eager" in report
+    [shown] = run.files("9")
+    assert client.view(shown)[:4] == b"\x89PNG"

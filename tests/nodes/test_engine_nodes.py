@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+import threading
 
 import pytest
 import torch
@@ -136,6 +138,58 @@ def test_comfyui_counts_and_frees_engines_with_the_model(model, comfy_nodes, sta
     second = ctx.engine(model, stage, 4)
     patcher.partially_unload(torch.device("cpu"), 1000)
     assert second.closed
+
+
+@pytest.mark.parametrize("way", ["unload", "make room"])
+def test_weights_move_after_the_batch_that_another_thread_is_at(comfy_nodes, way, monkeypatch):
+    """A live session is in a batch when a prompt wants the memory."""
+    package = comfy_nodes.__name__.rpartition(".")[0]
+    engine_module = importlib.import_module(f"{package}.core.engine")
+    spec_module = importlib.import_module(f"{package}.core.engine_spec")
+    order, inside, go = [], threading.Event(), threading.Event()
+
+    def network(x):
+        inside.set()
+        go.wait(20)
+        order.append("batch")
+        return {"y": x}
+
+    spec_of = spec_module.TensorSpec
+    spec = spec_module.StageSpec(
+        "probe", (spec_of("x", (1,), torch.float32),), (spec_of("y", (1,), torch.float32),)
+    )
+    patcher = comfy_nodes.EnginePatcher(
+        torch.nn.Linear(1, 1), load_device=torch.device("cpu"), offload_device=torch.device("cpu")
+    )
+    options = engine_module.EngineOptions("eager", 1)
+    engine = patcher.engines.get(
+        patcher.model,
+        lambda m, d: (spec, network),
+        options,
+        torch.device("cpu"),
+        comfy_nodes.RunContext().report,
+    )
+    for name in ("unpatch_model", "partially_unload"):
+        before = getattr(comfy_nodes.EnginePatcher.__base__, name)
+        monkeypatch.setattr(
+            comfy_nodes.EnginePatcher.__base__,
+            name,
+            lambda self, *a, before=before, **k: (order.append("weights"), before(self, *a, **k))[1],
+        )
+    batch = threading.Thread(target=lambda: engine(x=torch.zeros(1, 1)))
+    batch.start()
+    assert inside.wait(20)
+    move = patcher.detach if way == "unload" else lambda: patcher.partially_unload(torch.device("cpu"), 1)
+    moving = threading.Thread(target=move)
+    moving.start()
+    moving.join(0.1)
+    assert order == []
+    go.set()
+    for thread in (batch, moving):
+        thread.join(20)
+    assert order == ["batch", "weights"]
+    with pytest.raises(spec_module.EngineClosed, match="open it again"):
+        engine(x=torch.zeros(1, 1))
 
 
 def test_models_that_make_way_close_their_engines(run_node, model, comfy_nodes, stage):

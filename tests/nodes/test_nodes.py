@@ -15,6 +15,7 @@ ADVERTISED = {
     "TalkingHeadSpeechFeatures", "TalkingHeadMuseTalkRender", "TalkingHeadComposite", "TalkingHeadWriteVideo",
     "TalkingHeadFramesToImages", "TalkingHeadImagesToFrames", "TalkingHeadBuildAvatarFromFile", "TalkingHeadBuildFleet",
     "TalkingHeadAvatarOptions", "TalkingHeadAvatarPreview", "TalkingHeadPreflight", "TalkingHeadEngine",
+    "TalkingHeadCadence",
 }  # fmt: skip
 
 

@@ -38,3 +38,17 @@ def test_transparent_images_are_said(run_node):
     assert "warning: the images have transparency" in report
     _, report = run_node(NODE, frames=frames(run_node, 3), filename_prefix="w/plain").result
     assert "warning" not in report
+
+
+def test_a_silent_film_goes_round(run_node):
+    """Row 19: a clip without sound, its audio output wired to the writer, twice."""
+    video = run_node(NODE, frames=frames(run_node), filename_prefix="w/silent").result[0]
+    for _ in range(2):
+        parts = video.get_components()
+        stream = run_node("TalkingHeadImagesToFrames", image=parts.images, fps="25").result[0]
+        video, report = run_node(NODE, frames=stream, audio=parts.audio, filename_prefix="w/again").result
+        assert "6 frames at 25 fps" in report
+        assert "sound:" not in report
+    empty = {"waveform": torch.zeros(1, 1, 0), "sample_rate": 16000}
+    _, report = run_node(NODE, frames=stream, audio=empty, filename_prefix="w/empty").result
+    assert "warning: the sound has 0 samples" in report

@@ -230,6 +230,10 @@ def test_one_run_of_everything(monkeypatch, tmp_path, capsys):
         facts["gflop"]["UNet"] + facts["gflop"]["VAE decode"], abs=0.02
     )
     shown = capsys.readouterr().out
+    nv12 = facts["nv12"]
+    assert nv12["size"].startswith("256x256, face 94 px")
+    assert nv12["ratio"] == pytest.approx(nv12["convert_ms"] / nv12["splice_ms"], rel=0.05)
+    assert f"area spliced {nv12['splice_ms']:.2f} ms, {nv12['ratio']:.1f}x" in shown
     assert "recommended: backend eager" in shown
     assert "stride 3" in shown
     assert "recommended stride: " in shown

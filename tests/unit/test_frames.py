@@ -149,3 +149,51 @@ def test_no_threads_are_left():
     before = threading.active_count()
     list(TensorStream(counted(5), Fraction(25)).chunks(RunContext(), 2))
     assert threading.active_count() == before
+
+
+class Endless(FrameStream):
+    """A stream that knows its end only when it is there."""
+
+    stage = "endless"
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+        self.info = FrameInfo(6, 4, Fraction(25), None)
+
+    def generate(self, ctx, n):
+        yield from self.pieces
+
+
+def test_a_stream_of_unknown_length_marks_its_last_chunk():
+    assert Endless([]).info.seconds is None
+    pieces = [(counted(2), None, False), (counted(1), None, True)]
+    for stream in (
+        Endless(pieces),
+        resized(Endless(pieces), 6, 4),
+        MappedStream(Endless(pieces), "m", lambda c, f: f.frames),
+    ):
+        assert stream.info.n_frames is None
+        chunks = list(stream.chunks(RunContext(), 8))
+        assert [(c.frame_start, c.num_frames, c.is_last) for c in chunks] == [(0, 2, False), (2, 1, True)]
+    assert list(Endless([]).chunks(RunContext(), 8)) == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ([(counted(2), None)], "not said whether they are the last"),
+        ([(counted(2), None, False)], "ended at frame 2 without a last one"),
+        ([(counted(0), None, False)], "0 frames at 0"),
+    ],
+)
+def test_a_stream_of_unknown_length_has_to_say_when_it_ends(pieces, message):
+    with pytest.raises(StageError, match=message):
+        list(Endless(pieces).chunks(RunContext(), 8))
+
+
+def test_progress_needs_a_length():
+    told = []
+    ctx = RunContext(progress=lambda *a: told.append(a))
+    ctx.tick(3, None)
+    ctx.tick(3, 4)
+    assert told == [(3, 4)]

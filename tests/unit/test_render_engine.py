@@ -189,6 +189,25 @@ def test_out_of_memory_in_a_render_halves_and_goes_on(tiny_model, avatar, tone, 
     assert ctx.report.facts["musetalk engine"] == "eager, batch 4, on cpu"
 
 
+def test_an_engine_that_another_thread_closes_is_opened_again(tiny_model, avatar, tone, monkeypatch):
+    """The memory is wanted between the render's look at the engine and its call."""
+    packet, audio = avatar(), tone(0.84)
+    whole, _ = run(crops(tiny_model, packet, audio))
+    call, calls = engine_module.StageEngine.__call__, []
+
+    def closed_in_between(self, **inputs):
+        calls.append(self)
+        if len(calls) in (1, 3, 4):
+            self.close()
+        return call(self, **inputs)
+
+    monkeypatch.setattr(engine_module.StageEngine, "__call__", closed_in_between)
+    got, usable = run(crops(tiny_model, packet, audio))
+    assert torch.equal(got, whole)
+    assert usable.all()
+    assert len(calls) == 3 + 3
+
+
 def test_nested_contexts_share_engines_and_keep_their_own_report(tiny_model):
     ctx = RunContext()
     first = ctx.engine(tiny_model, musetalk_stage, 2)

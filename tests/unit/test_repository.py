@@ -129,7 +129,7 @@ def test_the_pack_imports_itself_relatively():
 
 def test_only_node_files_know_comfyui():
     for path in pack_files():
-        is_node_file = path.parts[0] == "nodes" and (path.stem.endswith("nodes") or path.stem == "extension")
+        is_node_file = path.parts[0] == "nodes" and path.stem.endswith(("nodes", "_routes", "extension"))
         found = {name for name, level in imported(path) if level == 0} & COMFY_MODULES
         assert is_node_file or not found, f"{path} imports {found}"
 

@@ -1,0 +1,41 @@
+"""`talkinghead bench --live`: time to the first frame, steady speed by push size, memory over time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+
+def bench_live(
+    args: argparse.Namespace, device, precisions: tuple[str, ...], batches: tuple[int, ...]
+) -> int:
+    """Run and print the live bench on torch `device`; of precisions the first one counts."""
+    from ..nodes.core.images import parse_size
+    from ..nodes.musetalk.bench_live import LiveOptions, live_table, run_live
+
+    options = LiveOptions(
+        device,
+        size=args.size or ("full" if device.type == "cuda" else "embedded"),
+        precision=precisions[0],
+        batches=batches or (8,),
+        frame=parse_size(args.frame),
+        repeats=4 if args.quick else 12,
+        seconds=4 if args.quick else 20,
+        memory_seconds=12 if args.quick else 120 if device.type == "cuda" else 60,
+    )
+    facts = run_live(options, lambda line: print(line, file=sys.stderr, flush=True))
+    for name, value in facts["machine"].items():
+        print(f"{name}: {value}")
+    for name, value in facts["engines"].items():
+        print(f"{name}: {value}")
+    for warning in facts["warnings"]:
+        print(f"warning: {warning}")
+    print(f"cold, from the call to the first chunk on the host: {facts['cold_ms']} ms")
+    print(live_table(facts["rows"]))
+    for sample in facts["memory"]:
+        print("memory: " + ", ".join(f"{k} {v}" for k, v in sample.items()))
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return 0

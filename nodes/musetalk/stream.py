@@ -1,0 +1,81 @@
+"""Live rendering with MuseTalk: sound in as it arrives, full frames out, through the stages that a graph runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ..core.audio import AudioClip
+from ..core.frames import FrameChunk, FrameStream, RunContext
+from ..core.live_audio import LiveAudio
+from ..core.packet import AvatarPacket
+from ..core.streaming import FEATURES
+from .handle import MuseTalkModel
+from .live_speech import ClipSound, LiveSpeech
+from .render import CompositeStream, CropStream
+from .speech import Heard, Speech
+
+
+def stream_musetalk(
+    ctx: RunContext,
+    model: MuseTalkModel,
+    avatar: AvatarPacket,
+    audio: LiveAudio | AudioClip,
+    fps: Fraction = Fraction(25),
+    *,
+    batch: int = 8,
+    mask_mode: str = "mouth",
+    seam_mode: str = "feather",
+    matrix: str | None = None,
+    features: str | None = None,
+    first_batch: int | None = None,
+) -> Iterator[FrameChunk]:
+    """Yield the frames of `avatar` speaking `audio`; see `StreamFrames`.
+
+    At 25 fps a frame hears 80 ms beyond its own end, and the rule "live" 80 ms more (`live_speech`): a chunk of 8 frames
+    is begun when 480 ms of its sound have arrived.
+
+    Args:
+        first_batch: live features only: frames of the first chunk, 1 to `batch`; None for `batch`. 2 are begun after
+            240 ms of sound, which helps where sound arrives faster than it plays (text to speech) and nowhere else: the
+            second chunk needs as much sound as ever.
+
+    Raises:
+        ValueError: at the call: an avatar of another model, a value out of range, NV12 of odd sides.
+    """
+    speech = _heard(model, audio, fps, features, first_batch)
+    if first_batch is not None and not 1 <= first_batch <= batch:
+        raise ValueError(f"first_batch {first_batch} is outside 1..{batch}, the batch")
+    frames: FrameStream | None = CompositeStream(
+        CropStream(model, avatar, speech, batch), avatar, mask_mode, seam_mode
+    )
+    if matrix is not None:
+        frames = frames.nv12(matrix)
+        if frames is None:
+            width, height = avatar.info.size
+            raise ValueError(
+                f"NV12 needs even sides, avatar {avatar.info.id!r} has {width}x{height}; use RGB"
+            )
+    return frames.chunks(ctx, batch)
+
+
+def _heard(
+    model: MuseTalkModel,
+    audio: LiveAudio | AudioClip,
+    fps: Fraction,
+    features: str | None,
+    first_batch: int | None,
+) -> Heard:
+    live = isinstance(audio, LiveAudio)
+    features = features or ("live" if live else "file")
+    if features not in FEATURES:
+        raise ValueError(f"features {features!r} must be one of {', '.join(FEATURES)}")
+    if features == "live":
+        return LiveSpeech(model, audio if live else ClipSound(audio), fps, first_batch)
+    if live:
+        raise ValueError(
+            "features 'file' need the whole sound before the first frame; live sound has 'live' only"
+        )
+    if first_batch is not None:
+        raise ValueError("first_batch goes with features 'live'")
+    return Speech(model, audio, fps)
