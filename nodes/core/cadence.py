@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count, repeat
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .audio import SPEECH_RATE, AudioClip, mono_blocks
+from .audio import AudioClip
+from .loudness import frame_energies
 from .report import Report
-from .timeline import fps_text, frame_count, frame_to_sample
+from .timeline import fps_text, frame_count
 
 MODES = ("dense", "2", "3", "adaptive")
 MAX_STRIDE = 3
@@ -145,42 +145,6 @@ class Cadence:
                 f"the cadence was planned for other sound ({float(self.audio.seconds):.2f} s) than the speech "
                 f"({float(audio.seconds):.2f} s); connect the same Speech Features to Cadence and Render"
             )
-
-
-def frame_energies(audio: AudioClip, fps: Fraction, report: Report | None = None) -> Iterator[float]:
-    """Yield the RMS of every frame that covers `audio`; `report` is told what is wrong with the sound, if given."""
-    n_frames = frame_count(audio.n_samples, audio.sample_rate, fps)
-    return frame_rms(mono_blocks(audio, SPEECH_RATE, report or Report()), fps, n_frames)
-
-
-def frame_rms(blocks: Iterable[np.ndarray], fps: Fraction, n_frames: int | None = None) -> Iterator[float]:
-    """Yield the loudness of every frame.
-
-    Args:
-        blocks: 16 kHz mono float32 (n,), cut anywhere.
-        n_frames: frames to give; those behind the sound are silent. None: as many as the sound covers.
-
-    Returns:
-        RMS of the samples from the start of a frame to the start of the next, of what is there of the last one.
-    """
-    held, first, frame = np.zeros(0, np.float32), 0, 0
-    for block in blocks:
-        held = np.concatenate([held, block]) if len(held) else block
-        while n_frames is None or frame < n_frames:
-            end = frame_to_sample(frame + 1, SPEECH_RATE, fps)
-            if end > first + len(held):
-                break
-            yield _rms(held[: end - first])
-            held, first, frame = held[end - first :], end, frame + 1
-    if len(held) and (n_frames is None or frame < n_frames):
-        yield _rms(held)
-        frame += 1
-    for _ in range(frame, n_frames or 0):
-        yield 0.0
-
-
-def _rms(samples: np.ndarray) -> float:
-    return math.sqrt(float(np.square(samples, dtype=np.float64).mean())) if len(samples) else 0.0
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """MuseTalk at a cadence: the UNet draws the key frames, latents between keys are interpolated, silence is at rest.
 
 All of it happens on generated latents, before the decoder; pixels are never mixed. Work is grouped by counting keys
-and frames from frame 0, so the result depends neither on how many frames the consumer asks for nor on the sound's end.
+and frames from frame 0, so the result depends neither on how many frames the consumer asks for nor on the sound's end,
+nor, live, on when the sound came. A file fills its passes (`_FullPasses`), live speech must not wait for that
+(`_FixedPasses`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -19,6 +21,7 @@ from torch import Tensor
 from ..core.cadence import CadenceOptions, FramePlan, StrideMix, plan_frames, slerp
 from ..core.frames import Placement, RunContext
 from ..core.host_copy import Arriving, HostCopies
+from ..core.loudness import LiveLoudness
 from ..core.overlap import ahead
 from ..core.pool import Resident
 from ..core.report import FrameList, Report
@@ -94,6 +97,38 @@ class _Pictures:
     finite: Arriving | None = None
 
 
+class _FullPasses:
+    """Of a file: a pass runs when it is full, or frames have waited long enough, or there is nothing to wait for."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+
+    def is_due(self, frames: Sequence[DrawnFrame], work: Sequence[DrawnFrame]) -> bool:
+        """Return whether a pass over `work` is to run; `frames` are those since the last one, one more each time."""
+        most = _HELD * self._batch if work else self._batch
+        return len(work) == self._batch or len(frames) >= most
+
+
+class _FixedPasses:
+    """Of live speech: one pass for every chunk, which is `first` frames and then always `batch`, counted from frame 0.
+
+    to_keys: the pass waits for the key behind the chunk's last frame, if that frame lies between two. It is 2 frames
+    away at most, and takes the place of the last frame: `batch` rows are enough.
+    """
+
+    def __init__(self, first: int, batch: int, to_keys: bool) -> None:
+        self._end, self._batch, self._to_keys = first, batch, to_keys
+
+    def is_due(self, frames: Sequence[DrawnFrame], work: Sequence[DrawnFrame]) -> bool:
+        """As that of `_FullPasses`."""
+        newest = frames[-1]
+        if newest.plan.frame < self._end - 1 or (self._to_keys and _is_between(newest)):
+            return False
+        while self._end <= newest.plan.frame + 1:
+            self._end += self._batch
+        return True
+
+
 class CadenceRun:
     """One run of a CropStream at a cadence; `batches` gives its crops, `tell` reports what was done."""
 
@@ -107,6 +142,7 @@ class CadenceRun:
     ) -> None:
         self._ctx, self._resident, self._options, self._memory = ctx, resident, options, memory
         self._speech, self._avatar, self._batch = stream.speech, stream.avatar, stream.batch
+        self._is_live = stream.speech.n_frames is None
         self._unet = StageRunner(ctx, stream.model, unet_stage, stream.batch)
         self._decoder = StageRunner(ctx, stream.model, decoder_stage, stream.batch)
         self._rest = RestFaces(ctx, stream.model, resident, self._unet, self._decoder, stream.batch)
@@ -125,9 +161,14 @@ class CadenceRun:
         from .render import _one_ahead
 
         device = self._ctx.device
+        if self._is_live and self._options.rest:
+            with self._ctx.report.timed("neural"):
+                self._rest.crop(0)  # before there is sound: later a chunk would be late for it
         with closing(self._planned()) as planned:
             drawn = self._between_keys(_one_ahead(self._drawing(planned), device))
             for pictures in _one_ahead(self._decoding(drawn), device):
+                if pictures is None:
+                    continue
                 shown = self._shown(pictures)
                 self._tell_counts()  # as they stand: a page may watch the run
                 yield shown
@@ -154,17 +195,19 @@ class CadenceRun:
         if self._memory:
             self._memory.tell(self._ctx.report)
 
-    def _planned(self) -> Generator[DrawnFrame, None, None]:
+    def _planned(self) -> Generator[DrawnFrame | None, None, None]:
+        """Yield every frame with its plan. None: live speech has no more at hand and will wait for sound."""
         from .render import WINDOWS_AHEAD
 
         fps, start = self._speech.fps, 0
-        plans = plan_frames(self._heard(), self._options, fps, self._usable(fps))
-        depth = max(2, WINDOWS_AHEAD // self._batch)
-        windows = ahead(
-            self._ctx, lambda: self._speech.windows(self._ctx, self._batch), depth, "Speech features"
-        )
+        energies, make, n = self._listen()
+        plans = plan_frames(self._heard(energies), self._options, fps, self._usable(fps))
+        windows = ahead(self._ctx, make, max(2, WINDOWS_AHEAD // n), "Speech features")
         with closing(windows):
             for tokens in windows:
+                if tokens is None:
+                    yield None
+                    continue
                 shown = self._avatar.avatar_indices(start, len(tokens), fps).tolist()
                 for avatar, heard in zip(shown, tokens, strict=True):
                     plan = next(plans)
@@ -172,8 +215,23 @@ class CadenceRun:
                     yield DrawnFrame(plan, avatar, bool(self._resident.reader.found[avatar]), heard)
                 start += len(tokens)
 
-    def _heard(self) -> Iterator[float]:
-        for rms in self._speech.energies():
+    def _listen(self) -> tuple[Iterator[float], Callable[[], Iterator[Tensor | None]], int]:
+        """Return the loudness of the frames, what gives their tokens, and how many frames of them at a time."""
+        ctx, speech, batch = self._ctx, self._speech, self._batch
+        if not self._is_live:
+            return speech.energies(), lambda: speech.windows(ctx, batch), batch
+        loudness = LiveLoudness(speech.fps)
+        # One by one: a chunk may need the one frame behind it that is a key, and not a batch of them.
+        return loudness, lambda: speech.windows(ctx, 1, loudness), 1
+
+    def _passes(self, to_keys: bool) -> _FullPasses | _FixedPasses:
+        if not self._is_live:
+            return _FullPasses(self._batch)
+        first = min(self._speech.first_batch or self._batch, self._batch)
+        return _FixedPasses(first, self._batch, to_keys)
+
+    def _heard(self, energies: Iterator[float]) -> Iterator[float]:
+        for rms in energies:
             self._loudest = max(self._loudest, rms)
             yield rms
 
@@ -182,19 +240,17 @@ class CadenceRun:
         for start in count(0, step):
             yield from found[torch.from_numpy(self._avatar.avatar_indices(start, step, fps))].tolist()
 
-    def _is_full(self, frames: list, work: list) -> bool:
-        """Whether a pass runs: it is full, or frames have waited long enough, or there is nothing to wait for."""
-        most = _HELD * self._batch if work else self._batch
-        return len(work) == self._batch or len(frames) >= most
-
-    def _drawing(self, planned: Iterable[DrawnFrame]) -> Iterator[_Keys]:
-        """Send the keys through the UNet, `batch` at a time; whoever asks for the next need not have seen the last."""
-        frames, keys = [], []
+    def _drawing(self, planned: Iterable[DrawnFrame | None]) -> Iterator[_Keys | None]:
+        """Send the keys through the UNet, `batch` at most; whoever asks for the next need not have seen the last."""
+        passes, frames, keys = self._passes(to_keys=True), [], []
         for frame in planned:
+            if frame is None:
+                yield None
+                continue
             frames.append(frame)
             if frame.plan.is_key:
                 keys.append(frame)
-            if self._is_full(frames, keys):
+            if passes.is_due(frames, keys):
                 yield self._draw(frames, keys)
                 frames, keys = [], []
         if frames:
@@ -215,10 +271,13 @@ class CadenceRun:
         latents = self._resident.latents
         return latents[upload(torch.tensor(list(avatars)), latents.device)]
 
-    def _between_keys(self, drawn: Iterable[_Keys]) -> Iterator[list[DrawnFrame]]:
+    def _between_keys(self, drawn: Iterable[_Keys | None]) -> Iterator[list[DrawnFrame] | None]:
         """Give the frames their latents: keys their own, those between two keys when both are drawn."""
         waiting: list[DrawnFrame] = []
         for group in drawn:
+            if group is None:
+                yield None
+                continue
             with self._ctx.report.timed("neural"):
                 self._take_keys(group)
                 waiting += group.frames
@@ -283,10 +342,14 @@ class CadenceRun:
         for frame, latents, (_, ok) in zip(frames, made, rest, strict=True):
             frame.latents, frame.ok = latents, frame.ok and ok
 
-    def _decoding(self, ready: Iterable[list[DrawnFrame]]) -> Iterator[_Pictures]:
-        """Send latents through the decoder, `batch` at a time; frames at rest and recalled ones need none."""
+    def _decoding(self, ready: Iterable[list[DrawnFrame] | None]) -> Iterator[_Pictures | None]:
+        """Send latents through the decoder, `batch` at most; frames at rest and recalled ones need none."""
+        passes = self._passes(to_keys=False)
         frames, work, recalled = [], [], {}
         for group in ready:
+            if group is None:
+                yield None
+                continue
             known = self._recall(group)
             for frame in group:
                 frames.append(frame)
@@ -295,7 +358,7 @@ class CadenceRun:
                     recalled[number] = known[number]
                 elif frame.latents is not None:
                     work.append(frame)
-                if self._is_full(frames, work):
+                if passes.is_due(frames, work):
                     yield self._decode(frames, work, recalled)
                     frames, work, recalled = [], [], {}
         if frames:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.audio import SPEECH_RATE, AudioClip, mono_blocks
+from ..core.cadence import LOOK_AHEAD
 from ..core.engine_spec import EngineClosed, StageSpec, TensorSpec
 from ..core.frames import RunContext
 from ..core.report import Report
@@ -35,6 +36,7 @@ from .whisper import N_FFT, floored, mel_filters, mel_level, upload
 
 if TYPE_CHECKING:
     from ..core.engine import StageEngine
+    from ..core.loudness import LiveLoudness
     from .model import MuseTalkNets
 
 WINDOW_ROWS = 600
@@ -115,22 +117,33 @@ class LiveSpeech:
     def ends_at(self, frame: int) -> bool:
         return self._total is not None and frame >= self._total
 
-    def windows(self, ctx: RunContext, n: int) -> Iterator[Tensor | None]:
+    def windows(
+        self, ctx: RunContext, n: int, loudness: LiveLoudness | None = None
+    ) -> Iterator[Tensor | None]:
         """Yield the tokens of the next frames as soon as their sound is there; see `Heard`.
 
         A batch is held back until it is known whether a frame follows: at 1 fps that takes a second.
+
+        Args:
+            loudness: fed with the sound that is pulled here, in the same pass. A batch is then held back too until the
+                loudness of the LOOK_AHEAD frames behind its last one is known, or the sound has ended: that is what
+                planning these frames asks for.
         """
         self._total = None
         listener, batches = _Listener(ctx, self.model, self.fps), _Batches(self.first_batch or n, n)
         try:
             for block in self.sound.blocks(ctx.check_cancelled):
+                if loudness is not None:
+                    loudness.feed(block)
                 for tokens in listener.feed(block):
                     batches.add(tokens)
-                    yield from batches.whole(self._known())
-                yield from batches.whole(self._known())
+                    yield from batches.whole(self._followed(loudness))
+                yield from batches.whole(self._followed(loudness))
                 if self.sound.waits:
                     yield None
             self._total = self._known()
+            if loudness is not None:
+                loudness.finish(self._total)
             batches.add(listener.finish(self._total))
             yield from batches.rest()
         finally:
@@ -140,6 +153,11 @@ class LiveSpeech:
     def _known(self) -> int:
         """Frames that exist for certain."""
         return frame_count(self.sound.taken, self.sound.sample_rate, self.fps)
+
+    def _followed(self, loudness: LiveLoudness | None) -> int:
+        """Frames that another one follows for certain and that can be planned, where they are."""
+        followed = self._known() - 1
+        return followed if loudness is None else min(followed, loudness.frames - LOOK_AHEAD)
 
 
 class _Batches:
@@ -154,9 +172,9 @@ class _Batches:
         if tokens is not None:
             self._held += tokens.split(1)
 
-    def whole(self, known: int) -> Iterator[Tensor]:
-        """Yield full batches that are followed by a frame; `known` frames exist."""
-        while len(self._held) >= self._size and known > self._given + self._size:
+    def whole(self, most: int) -> Iterator[Tensor]:
+        """Yield full batches of the first `most` frames."""
+        while len(self._held) >= self._size and most >= self._given + self._size:
             yield self._next()
 
     def rest(self) -> Iterator[Tensor]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
+from ..core.cadence import Cadence
 from ..core.engine_spec import EngineClosed, is_out_of_memory
 from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.host_copy import Arriving, HostCopies
@@ -21,11 +22,12 @@ from .handle import MuseTalkModel
 from .speech import Heard
 
 if TYPE_CHECKING:
-    from ..core.cadence import Cadence
+    from ..core.cadence import CadenceOptions
     from ..core.engine import StageEngine
     from ..core.pool import Resident
     from .viseme_memory import VisemeMemory
 
+T = TypeVar("T")
 MAX_BATCH = 64
 _UNDER_WAY = 2
 """Batches that a card is given before the host looks at the first."""
@@ -44,7 +46,8 @@ class CropStream(FrameStream):
     The network always runs on `batch` frames counted from frame 0 (the tail is padded and trimmed), so
     the result depends neither on where the audio ends nor on how many frames the consumer asks for.
     With a `cadence` only key frames are drawn and the mouth rests in silence, see `cadence_render`; without one, or
-    with a plain one, every frame is drawn.
+    with a plain one, every frame is drawn. A `Cadence` must have been planned for `speech`; options are planned for it
+    here, live speech takes nothing else.
     """
 
     stage = "MuseTalk render"
@@ -55,19 +58,22 @@ class CropStream(FrameStream):
         avatar: AvatarPacket,
         speech: Heard,
         batch: int = 8,
-        cadence: Cadence | None = None,
+        cadence: Cadence | CadenceOptions | None = None,
     ) -> None:
         if not 1 <= batch <= MAX_BATCH:
             raise ValueError(f"batch {batch} is outside 1..{MAX_BATCH}; 8 suits most machines")
         if speech.model.key != model.key:
             raise ValueError("the speech features come from another model; connect one loader to both nodes")
         check_avatar(model, avatar)
-        if cadence is not None:
+        if isinstance(cadence, Cadence):
             if speech.n_frames is None:
-                raise ValueError("a cadence is planned for a whole sound; live speech has none")
+                raise ValueError(
+                    "a Cadence is the plan of a whole sound, live speech is planned as it comes; give CadenceOptions"
+                )
             cadence.check(speech.audio, speech.fps)
+            cadence = cadence.options
         self.model, self.avatar, self.speech, self.batch = model, avatar, speech, batch
-        self.cadence = None if cadence is None or cadence.options.is_plain else cadence.options
+        self.cadence = None if cadence is None or cadence.is_plain else cadence
         size = model.config.crop_size
         self.info = FrameInfo(size, size, speech.fps, speech.n_frames)
 
@@ -81,10 +87,13 @@ class CropStream(FrameStream):
             run = CadenceRun(ctx, self, resident, self.cadence, self._memory(resident))
             try:
                 with closing(run.batches()) as batches:
+                    start = 0
                     for crops, placed in batches:
+                        start += len(crops)
+                        last = self.speech.ends_at(start)
                         for i in range(0, len(crops), n):
                             part = Placement(placed.avatar_index[i : i + n], placed.usable[i : i + n])
-                            yield crops[i : i + n], part
+                            yield crops[i : i + n], part, last and i + n >= len(crops)
             finally:
                 run.tell()
 
@@ -106,6 +115,8 @@ class CropStream(FrameStream):
                 closing(self._batches(ctx, resident, network)) as batches,
             ):
                 for batch in _one_ahead(batches, ctx.device):
+                    if batch is None:
+                        continue
                     with ctx.report.timed("neural"):
                         crops, finite = network.finish(batch)
                     found = batch.found
@@ -159,16 +170,18 @@ class _Batch:
     finite: Arriving
 
 
-def _one_ahead(batches: Iterator[_Batch | None], device: torch.device) -> Iterator[_Batch]:
+def _one_ahead(batches: Iterator[T | None], device: torch.device) -> Iterator[T | None]:
     """On a card: give a batch when the next one has been started, so that the card never waits for the host; or when
-    None says that there is no next one yet."""
+    None says that there is no next one yet. None is passed on."""
     if device.type != "cuda":
-        yield from (batch for batch in batches if batch is not None)
+        yield from batches
         return
-    waiting: _Batch | None = None
+    waiting: T | None = None
     for batch in batches:
         if waiting is not None:
             yield waiting
+        if batch is None:
+            yield None
         waiting = batch
     if waiting is not None:
         yield waiting

@@ -15,8 +15,8 @@ from typing import Protocol
 import torch
 
 from ..core.audio import AudioClip, pieces, resampled_length
-from ..core.cadence import frame_energies
 from ..core.frames import RunContext
+from ..core.loudness import frame_energies
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
 from .whisper import log_mel, upload

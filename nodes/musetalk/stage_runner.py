@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core.engine_shelf import StageMaker
-from ..core.engine_spec import is_out_of_memory
+from ..core.engine_spec import EngineClosed, is_out_of_memory
 from ..core.frames import RunContext
 from ..core.report import Report
 from .engine import exact_twin
@@ -31,9 +31,12 @@ class StageRunner:
 
     def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
         """Run rows of any dtype and place; the outputs lie on the engine's device, and may still be under way."""
-        if self._engine.closed:  # its memory was wanted for something else meanwhile
-            self._engine = self._ctx.engine(self._model, self._stage, self._batch)
-        return _call(self._engine, inputs)
+        while True:
+            try:
+                return _call(self._engine, inputs)
+            except EngineClosed:  # its memory was wanted for something else meanwhile
+                self._ctx.check_cancelled()
+                self._engine = self._ctx.engine(self._model, self._stage, self._batch)
 
     def exactly(self, **inputs: Tensor) -> dict[str, Tensor] | None:
         """Run the same rows in fp32 with torch; None where that is what runs anyway, or does not fit beside it."""
@@ -42,6 +45,8 @@ class StageRunner:
         quiet = Report()  # its choice of backend is no news for the report of the run
         try:
             return _call(self._ctx.engine(self._exact, self._stage, self._batch, report=quiet), inputs)
+        except EngineClosed:
+            return self.exactly(**inputs)
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
                 raise

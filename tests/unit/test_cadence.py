@@ -14,12 +14,11 @@ from talkinghead.nodes.core.cadence import (
     Cadence,
     CadenceOptions,
     StrideMix,
-    frame_rms,
     plan_frames,
     slerp,
 )
 from talkinghead.nodes.core.report import Report
-from talkinghead.nodes.core.timeline import frame_to_sample, parse_fps
+from talkinghead.nodes.core.timeline import parse_fps
 
 FPS = Fraction(25)
 LOW, MID, HIGH = EASE
@@ -199,27 +198,6 @@ def test_a_tail_of_no_whole_batch_keeps_its_frames(mode):
     plans = list(cadence.plan())
     assert cadence.n_frames == len(plans) == 349
     assert plans[-1].is_key
-
-
-@pytest.mark.parametrize("fps", ["25", "29.97", "60", "1"])
-def test_loudness_is_that_of_the_frames_own_samples_however_the_sound_is_cut(fps):
-    fps = parse_fps(fps)
-    samples = np.random.default_rng(1).normal(0, 0.1, 40001).astype(np.float32)
-    n = MemoryAudio(samples, 16000).seconds * fps
-    n = -(-n.numerator // n.denominator)
-    cuts = [frame_to_sample(i, 16000, fps) for i in range(n + 1)]
-    expected = [
-        np.sqrt(np.mean(samples[a:b].astype(np.float64) ** 2)) for a, b in zip(cuts, cuts[1:], strict=False)
-    ]
-    whole = list(frame_rms([samples], fps, n))
-    assert whole == pytest.approx(expected, rel=1e-12)
-    for size in (1, 7, 640, 5000):
-        blocks = [samples[i : i + size] for i in range(0, len(samples), size)]
-        assert list(frame_rms(blocks, fps, n)) == whole
-        assert list(frame_rms(blocks, fps)) == whole
-    assert list(frame_rms([samples], fps, n + 2)) == [*whole, 0.0, 0.0]
-    assert list(frame_rms([samples], fps, 2)) == whole[:2]
-    assert list(frame_rms([], fps, 1)) == [0.0]
 
 
 def test_loudness_of_any_rate_and_of_broken_samples():

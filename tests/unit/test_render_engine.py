@@ -320,3 +320,9 @@ def test_a_card_gets_the_next_batch_before_anyone_waits_for_the_last():
         log.append(f"finish {k}")
     assert log == ["start 0", "finish 0", "start 1", "finish 1", "start 2", "finish 2"]
     assert list(_one_ahead(iter(()), torch.device("cuda"))) == []
+
+
+def test_a_card_gives_the_last_batch_before_it_waits_for_sound():
+    given = [1, None, None, 2, 3, None, 4]
+    for device, wanted in (("cuda", [1, None, None, 2, 3, None, 4]), ("cpu", given)):
+        assert list(_one_ahead(iter(given), torch.device(device))) == wanted

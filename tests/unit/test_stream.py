@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunCancelled, RunContext, StageError
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.timeline import parse_fps
@@ -122,13 +121,6 @@ def test_a_live_stream_can_be_written_and_its_end_is_its_length(tiny_model, avat
     result = write_video(stream, tmp_path / "a.mp4", ctx, tone(1.0), options)
     assert (result.n_frames, result.duration) == (25, 1)
     assert told == []
-
-
-def test_a_cadence_is_not_for_live_sound(tiny_model, avatar, tone):
-    speech = LiveSpeech(tiny_model, LiveAudio(16000), Fraction(25))
-    cadence = Cadence(tone(1), Fraction(25), CadenceOptions("2"))
-    with pytest.raises(ValueError, match="live speech has none"):
-        CropStream(tiny_model, avatar(), speech, cadence=cadence)
 
 
 def test_what_cannot_work_is_refused_at_the_call(tiny_model, avatar, tone):
