@@ -57,6 +57,7 @@ def open_stream(
     request: StartRequest, audio: LiveAudio, is_cancelled: Callable[[], bool], report: Report
 ) -> LiveStream:
     """Open what `request` asks for: model, avatar, frames. Runs in the session's thread."""
+    from .core.cadence import CadenceOptions
     from .musetalk.handle import EMBEDDED, MuseTalkModel
     from .musetalk.presenters import resolve_avatar
     from .musetalk.render import check_avatar
@@ -74,7 +75,9 @@ def open_stream(
     info = FrameInfo(width, height, request.fps, 0)
     if matrix:
         info = FrameInfo(width, height, request.fps, 0, "nv12", matrix, "limited")
-    return LiveStream(info, stream_musetalk(ctx, model, avatar, audio, request.fps, matrix=matrix))
+    cadence = CadenceOptions(request.cadence, rest=request.rest)
+    chunks = stream_musetalk(ctx, model, avatar, audio, request.fps, matrix=matrix, cadence=cadence)
+    return LiveStream(info, chunks)
 
 
 async def serve(request: web.Request) -> web.StreamResponse:

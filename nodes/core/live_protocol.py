@@ -40,6 +40,7 @@ SAMPLE_FORMATS = {"s16": np.dtype("<i2"), "f32": np.dtype("<f4")}
 OUTPUTS = ("mp4", "h264")
 QUALITIES = ("draft", "balanced")
 """The presets that keep up with speech; "high" looks ahead of the frame it encodes."""
+CADENCES = ("dense", "2", "3", "adaptive")
 MIN_FPS, MAX_FPS = Fraction(10), Fraction(60)
 """Below 10 a batch of frames hears more sound than a session may hold back."""
 MAX_NAME = 100
@@ -59,7 +60,8 @@ class StartRequest:
 
     avatar: name of a presenter, as Load Avatar shows it. checkpoint, precision: as MuseTalk Loader shows them, "" for
     what suits the machine. fps of the video, 10..60. sample_rate in Hz, one of SAMPLE_RATES; channels 1 or 2;
-    sample_format "s16" or "f32" (full scale 1.0). output "mp4" or "h264"; quality "draft" or "balanced".
+    sample_format "s16" or "f32" (full scale 1.0). output "mp4" or "h264"; quality "draft" or "balanced". cadence: which
+    frames are drawn, and rest: whether the mouth is still in silence, both as the Cadence node has them.
     """
 
     avatar: str
@@ -71,6 +73,8 @@ class StartRequest:
     sample_format: str = "s16"
     output: str = "mp4"
     quality: str = "balanced"
+    cadence: str = "dense"
+    rest: bool = False
 
     @property
     def bytes_per_sample(self) -> int:
@@ -119,6 +123,8 @@ def parse_start(text: str) -> StartRequest:
         sample_format=_choice(message, "sample_format", tuple(SAMPLE_FORMATS), "s16"),
         output=_choice(message, "output", OUTPUTS, "mp4"),
         quality=_choice(message, "quality", QUALITIES, "balanced"),
+        cadence=_choice(message, "cadence", CADENCES, "dense"),
+        rest=_flag(message, "rest", False),
     )
 
 
@@ -215,6 +221,13 @@ def _choice(message: dict, field: str, choices: tuple, default: object = None) -
         raise ProtocolError(
             f"{field} {_shown(value)} is not possible; use one of {', '.join(map(str, choices))}"
         )
+    return value
+
+
+def _flag(message: dict, field: str, default: bool) -> bool:
+    value = message.get(field, default)
+    if not isinstance(value, bool):
+        raise ProtocolError(f"{field} {_shown(value)} is not possible; use true or false")
     return value
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _HELD = 4
 """Batches of frames that may wait for a pass to fill up, before it runs padded."""
+_STEADY = {"dense": 1, "2": 2, "3": 3, "adaptive": 2}
+"""Frames of steady live speech for one key: a chunk's keys fill passes of the UNet that are smaller by this."""
 _UNDER_WAY = 2
 """Passes of a stage that a card is given before the host looks at the first."""
 
@@ -110,7 +112,7 @@ class _FullPasses:
 
 
 class _FixedPasses:
-    """Of live speech: one pass for every chunk, which is `first` frames and then always `batch`, counted from frame 0.
+    """Of live speech: the work of one chunk at a time, which is `first` frames and then always `batch`, counted from frame 0.
 
     to_keys: the pass waits for the key behind the chunk's last frame, if that frame lies between two. It is 2 frames
     away at most, and takes the place of the last frame: `batch` rows are enough.
@@ -143,7 +145,8 @@ class CadenceRun:
         self._ctx, self._resident, self._options, self._memory = ctx, resident, options, memory
         self._speech, self._avatar, self._batch = stream.speech, stream.avatar, stream.batch
         self._is_live = stream.speech.n_frames is None
-        self._unet = StageRunner(ctx, stream.model, unet_stage, stream.batch)
+        rows = -(-stream.batch // _STEADY[options.mode]) if self._is_live else stream.batch
+        self._unet = StageRunner(ctx, stream.model, unet_stage, rows)
         self._decoder = StageRunner(ctx, stream.model, decoder_stage, stream.batch)
         self._rest = RestFaces(ctx, stream.model, resident, self._unet, self._decoder, stream.batch)
         self._key_flags, self._crop_flags = HostCopies(_UNDER_WAY), HostCopies(_UNDER_WAY)

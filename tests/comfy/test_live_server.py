@@ -114,8 +114,9 @@ def test_speech_comes_back_as_a_film(comfy_server):
 
 
 def test_two_sessions_and_a_prompt_at_once(comfy_server, client):
-    """Each session has its own avatar and film; an interrupted prompt takes neither with it."""
-    both = [Session(comfy_server, avatar="demo"), Session(comfy_server, avatar="demo_loop2", output="h264")]
+    """Each session has its own avatar, cadence and film; an interrupted prompt takes neither with it."""
+    other = {"avatar": "demo_loop2", "output": "h264", "cadence": "2", "rest": True}
+    both = [Session(comfy_server, avatar="demo"), Session(comfy_server, **other)]
     with ThreadPoolExecutor(3) as pool:
 
         def whole(session):

@@ -32,6 +32,8 @@ def test_everything_can_be_said():
             output="h264",
             quality="draft",
             sample_rate=48000,
+            cadence="2",
+            rest=True,
         )
     )
     assert asked.fps == Fraction(30000, 1001)
@@ -42,6 +44,7 @@ def test_everything_can_be_said():
         "h264",
         "draft",
     )
+    assert (asked.cadence, asked.rest) == ("2", True)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,10 @@ def test_everything_can_be_said():
         ({"sample_format": "s24"}, 'sample_format "s24" is not possible; use one of s16, f32'),
         ({"output": "webm"}, "use one of mp4, h264"),
         ({"quality": "high"}, "use one of draft, balanced"),
+        ({"cadence": 2}, "cadence 2 is not possible; use one of dense, 2, 3, adaptive"),
+        ({"cadence": "4"}, 'cadence "4" is not possible'),
+        ({"rest": 1}, "rest 1 is not possible; use true or false"),
+        ({"rest": None}, "rest null is not possible"),
         ({"fps": 9}, "fps 9 is outside 10..60"),
         ({"fps": 61}, "fps 61 is outside 10..60"),
         ({"fps": "fast"}, "fps 'fast' is not a rate"),
@@ -150,6 +157,12 @@ def test_events_are_json_with_exact_rates():
         "fps": "30000/1001",
         "frames": 3,
     }
+
+
+def test_every_cadence_can_be_asked_for():
+    from talkinghead.nodes.core.cadence import MODES
+
+    assert wire.CADENCES == MODES
 
 
 def test_qualities_and_rates_are_ones_the_encoders_know():
