@@ -48,6 +48,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure live rendering instead: time to the first frame, steady speed by push size, memory over time",
     )
+    bench.add_argument(
+        "--rest",
+        action="store_true",
+        help="with --live: let the mouth rest in silence, by two engines instead of one",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -66,6 +71,8 @@ def _bench(args: argparse.Namespace) -> int:
     card = device.type == "cuda"
     if card and not torch.cuda.is_available():
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
+    if args.rest and not args.live:
+        raise ValueError("--rest goes with --live")
     if args.overlap:
         return _bench_overlap(args, device)
     if args.live:

@@ -23,6 +23,7 @@ def bench_live(
         repeats=4 if args.quick else 12,
         seconds=4 if args.quick else 20,
         memory_seconds=12 if args.quick else 120 if device.type == "cuda" else 60,
+        rest=args.rest,
     )
     facts = run_live(options, lambda line: print(line, file=sys.stderr, flush=True))
     for name, value in facts["machine"].items():

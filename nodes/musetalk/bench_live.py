@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from ..core.bench import machine_facts
+from ..core.cadence import CadenceOptions
 from ..core.color import matrix_for_height
 from ..core.engine_spec import EngineIdentity
 from ..core.frames import FrameChunk, RunCancelled, RunContext
@@ -49,7 +50,7 @@ _SAMPLES = 12
 @dataclass(frozen=True)
 class LiveOptions:
     """What to measure. repeats: warm TTFF runs of a row; seconds: of sound in a steady run; memory_seconds: in the run
-    whose memory is watched."""
+    whose memory is watched; rest: every frame is drawn as ever, but in silence the mouth rests."""
 
     device: torch.device
     size: str = "embedded"
@@ -61,6 +62,7 @@ class LiveOptions:
     seconds: int = 20
     memory_seconds: int = 120
     backend: str = "auto"
+    rest: bool = False
 
     def __post_init__(self) -> None:
         if self.repeats < 1 or self.seconds < 2 or self.memory_seconds < 2:
@@ -93,7 +95,7 @@ def run_live(options: LiveOptions, tell: Callable[[str], object] = lambda line: 
     """Measure and return everything as JSON-ready facts; `tell` gets a line for every result as it comes.
 
     Returns:
-        machine, size, precision, frame, engines (what ran), cold_ms, rows (see `LiveRow`), memory (samples of
+        machine, size, precision, frame, rest, engines (what ran), cold_ms, rows (see `LiveRow`), memory (samples of
         frames done, resident MB of the process, MB allocated on the card).
     """
     with ExitStack() as stack:
@@ -184,6 +186,7 @@ class _LiveBench:
             "size": o.size,
             "precision": o.precision,
             "frame": list(o.frame),
+            "rest": o.rest,
             "engines": {k: v for k, v in self.ctx.report.facts.items() if "engine" in k or k == "composite"},
             "cold_ms": round(cold, 1),
             "rows": [row.as_dict() for row in rows],
@@ -193,7 +196,10 @@ class _LiveBench:
 
     def _stream(self, audio: LiveAudio, batch: int) -> Iterator[FrameChunk]:
         matrix = matrix_for_height(self.options.frame[1])
-        return stream_musetalk(self.ctx, self.model, self.avatar, audio, FPS, batch=batch, matrix=matrix)
+        cadence = CadenceOptions(rest=self.options.rest)
+        return stream_musetalk(
+            self.ctx, self.model, self.avatar, audio, FPS, batch=batch, matrix=matrix, cadence=cadence
+        )
 
     def _cold(self) -> float:
         audio = LiveAudio(RATE)

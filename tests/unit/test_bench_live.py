@@ -55,8 +55,9 @@ def test_the_full_size_is_random_weights_of_the_official_shape(monkeypatch, tiny
     tiny = tiny_model.config
     for module in (bench_live, bench_engines):
         monkeypatch.setattr(module, "OFFICIAL", tiny)
-    facts = run_live(quick(size="full", seconds=2, memory_seconds=2, repeats=1))
-    assert facts["size"] == "full"
+    facts = run_live(quick(size="full", seconds=2, memory_seconds=2, repeats=1, rest=True))
+    assert (facts["size"], facts["rest"]) == ("full", True)
+    assert {"musetalk unet engine", "musetalk decoder engine"} <= set(facts["engines"])
     assert facts["rows"][0]["steady_fps"] > 0
 
 
@@ -97,6 +98,7 @@ def test_the_command_prints_a_table_and_writes_json(monkeypatch, capsys, tmp_pat
         "256x128",
         "--batches",
         "4,2",
+        "--rest",
         "--json",
         str(out),
     ]
@@ -108,6 +110,7 @@ def test_the_command_prints_a_table_and_writes_json(monkeypatch, capsys, tmp_pat
         "embedded",
         "fp32",
     )
+    assert options.rest
     shown = capsys.readouterr()
     assert "as it goes" in shown.err
     assert "TTFF ms" in shown.out
