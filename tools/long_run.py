@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 
 from talkinghead.nodes.core.audio import BLOCK, AudioClip, rebatch
+from talkinghead.nodes.core.cadence import MODES, Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.images import parse_size
 from talkinghead.nodes.core.video_write import WriteOptions, write_video
@@ -110,6 +111,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--size", default="320x320", metavar="WxH", help="of the avatar and of the film")
     parser.add_argument("--avatar", default="demo_loop", choices=sorted(demo_presenters()))
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--cadence", choices=MODES, help="without it the network draws every frame")
     parser.add_argument("--rows", type=int, default=60, help="lines of the table (default 60)")
     parser.add_argument("--one-thread", action="store_true", help="stages one after the other")
     parser.add_argument("--out", type=Path, help="keep the film there; otherwise it is deleted")
@@ -118,7 +120,9 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         model = MuseTalkModel()
         avatar = demo_at(RunContext(), model, args.avatar, parse_size(args.size), Path(folder))
-        crops = CropStream(model, avatar, Speech(model, sound, Fraction(25)), args.batch)
+        fps = Fraction(25)
+        cadence = Cadence(sound, fps, CadenceOptions(args.cadence)) if args.cadence else None
+        crops = CropStream(model, avatar, Speech(model, sound, fps), args.batch, cadence)
         table = Table(args.rows)
         ctx = RunContext(progress=table.tick, overlap=False if args.one_thread else None)
         target = args.out or Path(folder) / "long.mp4"

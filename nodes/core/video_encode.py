@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 
@@ -144,11 +143,8 @@ class VideoFile:
         except Exception:  # a full disk fails again while closing; the file is removed anyway
             return
 
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._report.spent(stage, time.perf_counter() - began)
+    def _timed(self, stage: str) -> AbstractContextManager:
+        return self._report.timed(stage)
 
 
 class _Sound:

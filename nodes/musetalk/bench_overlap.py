@@ -3,7 +3,8 @@
 A visit is one `write_video`: speech features, network, composite to NV12, encoder and sound. Both ways run the same code
 (`RunContext.overlap`) in one process, alternately, so that clocks and neighbours do to both what they do. With enough
 free cores the gain ends at "sum of the stages / busiest stage"; where the processor is full before, at
-"cores / cores that the sequential way keeps busy".
+"cores / cores that the sequential way keeps busy". Neighbours stretch the stages' wall time unevenly: their processor
+time is given too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +27,7 @@ from ..core.bench import machine_facts
 from ..core.frames import RunContext
 from ..core.images import cover, cover_box
 from ..core.packet import AvatarPacket
+from ..core.report import Report
 from ..core.timeline import parse_fps
 from ..core.video_write import WriteOptions, write_video
 from .bake import build_avatar
@@ -68,13 +71,15 @@ class OverlapOptions:
 @dataclass(frozen=True)
 class OverlapRow:
     """One number of torch threads. fps: frames a second of each visit, by way; ratio: of the medians; busy: seconds a
-    film that each thread's stages take, sequential; cores: cores kept busy by each way; bound: sum of `busy` / largest.
+    film that each thread's stages take, sequential; cpu: seconds of processor time of these; cores: cores kept busy by
+    each way; bound: sum of `busy` / largest.
     """
 
     threads: int
     fps: dict[str, list[float]]
     ratio: float
     busy: dict[str, float]
+    cpu: dict[str, float]
     cores: dict[str, float]
     bound: float
 
@@ -125,15 +130,27 @@ class _Film:
     sound: AudioClip
     path: Path
 
-    def visit(self, overlap: bool) -> tuple[float, float, dict[str, float]]:
+    def visit(self, overlap: bool, report: Report | None = None) -> tuple[float, float, dict[str, float]]:
         """Write it once: frames a second, cores kept busy, seconds by stage."""
         ctx = self.ctx.nested()
-        ctx.overlap = overlap
+        ctx.overlap, ctx.report = overlap, report or ctx.report
         wall, cpu = time.perf_counter(), time.process_time()
         result = write_video(self.stream, self.path, ctx, self.sound, WriteOptions())
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         self.facts = ctx.report.facts
         return result.n_frames / wall, cpu / wall, ctx.report.seconds
+
+
+class _ProcessorTime(Report):
+    """Counts the processor time of all threads; right for one stage at a time."""
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        began = time.process_time()
+        try:
+            yield
+        finally:
+            self.spent(stage, time.process_time() - began)
 
 
 def _row(film: _Film, visits: int) -> OverlapRow:
@@ -144,19 +161,24 @@ def _row(film: _Film, visits: int) -> OverlapRow:
         for way in WAYS:
             seen[way].append(film.visit(way))
     middle = {way: statistics.median(fps for fps, _, _ in seen[way]) for way in WAYS}
-    seconds = [spent for _, _, spent in seen[False]]
-    busy = {
-        name: statistics.median(sum(spent.get(stage, 0.0) for stage in stages) for spent in seconds)
-        for name, stages in THREADS.items()
-    }
+    busy = _by_thread([spent for _, _, spent in seen[False]])
+    cpu = _by_thread([film.visit(False, _ProcessorTime())[2]])
     return OverlapRow(
         torch.get_num_threads(),
         {WAYS[way]: [round(fps, 2) for fps, _, _ in seen[way]] for way in WAYS},
         round(middle[True] / middle[False], 3),
-        {name: round(value, 3) for name, value in busy.items()},
+        busy,
+        cpu,
         {WAYS[way]: round(statistics.median(c for _, c, _ in seen[way]), 2) for way in WAYS},
         round(sum(busy.values()) / max(busy.values()), 3),
     )
+
+
+def _by_thread(seconds: list[dict[str, float]]) -> dict[str, float]:
+    return {
+        name: round(statistics.median(sum(s.get(stage, 0.0) for stage in stages) for s in seconds), 3)
+        for name, stages in THREADS.items()
+    }
 
 
 def syllables(seconds: int) -> MemoryAudio:
@@ -187,11 +209,15 @@ def overlap_table(facts: dict) -> str:
     lines = [f"{facts['frames']} frames of {width}x{height}, batch {facts['batch']}; {facts['engine']}"]
     for row in facts["rows"]:
         visits = {way: " ".join(f"{fps:.1f}" for fps in row["fps"][way]) for way in WAYS.values()}
-        total = sum(row["busy"].values())
         lines.append(f"torch threads {row['threads']}: overlapped / sequential {row['ratio']:.2f}")
         for way in WAYS.values():
             busy = f"{row['cores'][way]:.2f} of {os.cpu_count()} cores busy"
             lines.append(f"  {way:11} fps {visits[way]}; {busy}")
-        parts = (f"{name} {s:.2f} s ({s / total:.0%})" for name, s in row["busy"].items())
-        lines.append(f"  stages, sequential: {', '.join(parts)}; sum / busiest {row['bound']:.2f}")
+        lines.append(f"  stages, sequential: {_parts(row['busy'])}; sum / busiest {row['bound']:.2f}")
+        lines.append(f"  processor time: {_parts(row['cpu'])}")
     return "\n".join(lines)
+
+
+def _parts(seconds: dict[str, float]) -> str:
+    total = sum(seconds.values())
+    return ", ".join(f"{name} {s:.2f} s ({s / total:.0%})" for name, s in seconds.items())

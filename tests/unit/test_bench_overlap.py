@@ -24,10 +24,10 @@ class KnownFilm:
     """Visits with figures that are given; the warm-up visits are far off."""
 
     def __init__(self, sequential, overlapped):
-        self.left = {False: [1.0, *sequential], True: [1.0, *overlapped]}
+        self.left = {False: [1.0, *sequential, 1.0], True: [1.0, *overlapped]}
         self.order = []
 
-    def visit(self, overlap):
+    def visit(self, overlap, report=None):
         self.order.append(overlap)
         seconds = {
             "neural": 6.0,
@@ -43,10 +43,11 @@ class KnownFilm:
 def test_visits_alternate_and_medians_are_compared():
     film = KnownFilm([10.0, 12.0, 11.0], [20.0, 13.2, 13.0])
     row = _row(film, 3)
-    assert film.order == [False, True] * 4
+    assert film.order == [False, True] * 4 + [False]
     assert row.fps == {"sequential": [10.0, 12.0, 11.0], "overlapped": [20.0, 13.2, 13.0]}
     assert row.ratio == pytest.approx(13.2 / 11.0)
     assert row.busy == {"features": 1.0, "network": 6.0, "composite": 1.0, "encoder": 2.0}
+    assert row.cpu == row.busy
     assert row.bound == pytest.approx(10 / 6, abs=1e-3)
     assert row.cores == {"sequential": 1.2, "overlapped": 1.5}
 
@@ -63,6 +64,7 @@ def test_a_real_run_gives_every_figure(tiny_model, tmp_path, monkeypatch):
     assert row == told[0].as_dict()
     assert row["threads"] == 1
     assert min(row["busy"].values()) > 0
+    assert min(row["cpu"].values()) > 0
     assert min(row["fps"]["sequential"] + row["fps"]["overlapped"]) > 0
     text = overlap_table(json.loads(json.dumps(facts)))
     assert f"overlapped / sequential {row['ratio']:.2f}" in text
@@ -75,6 +77,7 @@ def test_the_command_prints_and_keeps_them(monkeypatch, tmp_path, capsys):
         {"sequential": [10.0], "overlapped": [12.0]},
         1.2,
         {"features": 1.0, "network": 3.0},
+        {"features": 1.0, "network": 9.0},
         {"sequential": 1.0, "overlapped": 1.3},
         1.333,
     )
@@ -90,6 +93,7 @@ def test_the_command_prints_and_keeps_them(monkeypatch, tmp_path, capsys):
     )
     out = capsys.readouterr().out
     assert "torch threads 1: overlapped / sequential 1.20" in out
+    assert "processor time: features 1.00 s (10%), network 9.00 s (90%)" in out
     assert "network 3.00 s (75%); sum / busiest 1.33" in out
     assert json.loads((tmp_path / "o.json").read_text()) == facts
     assert seen[0].threads == (0, 1)

@@ -10,12 +10,13 @@ import weakref
 import pytest
 import torch
 
+from talkinghead.nodes.core import overlap
 from talkinghead.nodes.core.frames import RunCancelled, RunContext, StageError
 from talkinghead.nodes.core.overlap import POLL_S, ahead
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.core.stage_thread import current_stage
 
-MODES = pytest.mark.parametrize("overlap", [True, False], ids=["threads", "one thread"])
+MODES = pytest.mark.parametrize("threads", [True, False], ids=["threads", "one thread"])
 LONG = 20.0
 
 
@@ -59,18 +60,18 @@ def until(condition):
         time.sleep(0.002)
 
 
-def run(source, depth=2, overlap=True, name="stage"):
-    return ahead(RunContext(overlap=overlap), source, depth, name)
+def run(source, depth=2, threads=True, name="stage"):
+    return ahead(RunContext(overlap=threads), source, depth, name)
 
 
 @MODES
 @pytest.mark.parametrize("depth", [1, 3])
-def test_items_come_complete_and_in_order_and_the_source_is_closed(overlap, depth):
+def test_items_come_complete_and_in_order_and_the_source_is_closed(threads, depth):
     source = Source(50)
-    assert list(run(source, depth, overlap)) == list(range(50))
+    assert list(run(source, depth, threads)) == list(range(50))
     [thread] = source.threads
     assert source.closed_in is thread
-    assert (thread is threading.current_thread()) == (not overlap)
+    assert (thread is threading.current_thread()) == (not threads)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -102,9 +103,9 @@ def test_what_was_never_begun_has_no_thread_and_makes_nothing():
 
 @MODES
 @pytest.mark.parametrize("end", ["close", "drop", "throw", "break"])
-def test_stopping_early_ends_the_thread_and_closes_the_source_there(overlap, end):
+def test_stopping_early_ends_the_thread_and_closes_the_source_there(threads, end):
     source = Source()
-    items = run(source, 2, overlap)
+    items = run(source, 2, threads)
     next(items)
     if end == "close":
         items.close()
@@ -118,13 +119,13 @@ def test_stopping_early_ends_the_thread_and_closes_the_source_there(overlap, end
     del items
     [thread] = source.threads
     assert source.closed_in is thread
-    assert not overlap or not thread.is_alive()
+    assert not threads or not thread.is_alive()
 
 
 @MODES
-def test_an_error_comes_at_its_place_named_with_its_cause(overlap):
+def test_an_error_comes_at_its_place_named_with_its_cause(threads):
     error = ValueError("odd thing")
-    items = run(Source(fails={3: error}), 5, overlap, "Speech features")
+    items = run(Source(fails={3: error}), 5, threads, "Speech features")
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(StageError, match="^Speech features: odd thing$") as raised:
         next(items)
@@ -145,8 +146,8 @@ def test_an_error_comes_at_its_place_named_with_its_cause(overlap):
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_these_pass_as_they_are(overlap, error):
-    items = run(Source(fails={1: error}), 2, overlap)
+def test_these_pass_as_they_are(threads, error):
+    items = run(Source(fails={1: error}), 2, threads)
     assert next(items) == 0
     with pytest.raises(type(error)) as raised:
         next(items)
@@ -154,12 +155,12 @@ def test_these_pass_as_they_are(overlap, error):
 
 
 @MODES
-def test_an_error_of_make_itself(overlap):
+def test_an_error_of_make_itself(threads):
     def make():
         raise OSError("no such file")
 
     with pytest.raises(StageError, match="stage: no such file"):
-        next(run(make, overlap=overlap))
+        next(run(make, threads=threads))
 
 
 def test_an_error_nobody_came_to_is_not_raised():
@@ -171,14 +172,14 @@ def test_an_error_nobody_came_to_is_not_raised():
 
 
 @MODES
-def test_an_error_while_closing_is_raised(overlap):
+def test_an_error_while_closing_is_raised(threads):
     def make():
         try:
             yield from range(9)
         finally:
             raise OSError("cannot close")
 
-    items = run(make, overlap=overlap)
+    items = run(make, threads=threads)
     next(items)
     with pytest.raises((OSError, StageError), match="cannot close"):
         items.close()
@@ -289,6 +290,23 @@ def test_a_consumer_whose_thread_dies_leaves_no_stage_behind():
     assert kept
 
 
+def test_ctrl_c_while_the_stage_is_being_stopped_leaves_it_behind_for_a_moment_only(monkeypatch):
+    source = Source()
+    items = run(source)
+    next(items)
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(overlap._Stage, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        items.close()
+    del items
+    [stage] = source.threads
+    until(lambda: not stage.is_alive())
+    assert source.closed_in is stage
+
+
 def test_the_state_of_torch_and_context_variables_go_along():
     name = contextvars.ContextVar("name")
 
@@ -329,14 +347,14 @@ def tensors():
 
 @MODES
 @pytest.mark.parametrize("error", [ValueError, StageError])
-def test_memory_of_items_and_stage_is_free_at_once(overlap, error, tensors):
+def test_memory_of_items_and_stage_is_free_at_once(threads, error, tensors):
     def make():
         for _ in range(6):
             yield tensors()
         kept = tensors()
         raise error(f"end {len(kept)}")
 
-    items = run(make, 2, overlap)
+    items = run(make, 2, threads)
     for k in range(6):
         next(items)
         assert not [old for old in tensors.alive() if old < k]
@@ -344,7 +362,7 @@ def test_memory_of_items_and_stage_is_free_at_once(overlap, error, tensors):
         next(items)
     del raised
     assert not tensors.alive()
-    early = run(make, 2, overlap)
+    early = run(make, 2, threads)
     next(early)
     early.close()
     assert not tensors.alive()
