@@ -1,241 +1,49 @@
-"""Live sessions over ComfyUI's server: a websocket at /talkinghead/live. The format: `core.live_protocol`.
-
-A session has a thread of its own and a place among TALKINGHEAD_LIVE_SESSIONS (2; 0 leaves the route out). It shares
-models, engines and warm avatars with the prompts, and takes turns with them at the network, a batch each. A prompt's
-interrupt does not end it. Pages of other origins are refused; the client names an avatar and a checkpoint, never a path.
-"""
+"""The route of live sessions, /talkinghead/live; what serves it is imported with the first client."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-from collections.abc import Callable
-from functools import partial
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import web
 
-from .comfy_nodes import ComfyContext, model_folders, search_roots
-from .core.color import matrix_for_height
-from .core.frames import FrameInfo, RunContext
-from .core.live_audio import LiveAudio
-from .core.live_protocol import (
-    MAX_BINARY,
-    ProtocolError,
-    StartRequest,
-    event,
-    parse_control,
-    parse_start,
-)
-from .core.live_session import LiveSession, LiveStream, SessionSlots, stage
-from .core.report import Report
 from .web_routes import is_foreign, is_served, prompt_server
 
 ROUTE = "/talkinghead/live"
 SESSIONS = "TALKINGHEAD_LIVE_SESSIONS"
-START_S = 10.0
-"""A client says what it wants within this time."""
-IDLE_S = 60.0
-"""Without sound for so long a session ends; pauses are sent as silence."""
-READ_S = 10.0
-"""A client that takes nothing for so long is dropped."""
-HEARTBEAT_S = 30.0
-_RETRY_S = 0.02
-
-_slots = SessionSlots(2)
+_DEFAULT, _MOST = 2, 64
 
 
 def register() -> None:
     """Add the route to ComfyUI's server, if there is one. Called when the extension is loaded."""
-    server, most = prompt_server(), _most_sessions()
-    if server is None or not most:
+    server = prompt_server()
+    if server is None or not max_sessions():
         return
     if is_served(server, ROUTE):
         logging.warning("Talking Head: another copy of this pack serves %s; remove one", ROUTE)
         return
-    _slots.most = most
     server.routes.get(ROUTE)(live)
 
 
-def _most_sessions() -> int:
-    text = os.environ.get(SESSIONS, "2")
-    if text.isascii() and text.isdigit() and int(text) <= 64:
+def max_sessions() -> int:
+    """Return how many sessions may run at a time, as the environment says; 0 for no route."""
+    text = os.environ.get(SESSIONS, str(_DEFAULT))
+    if text.isascii() and text.isdigit() and int(text) <= _MOST:
         return int(text)
     logging.warning(
-        "Talking Head: %s=%r is not a number in 0..64; 2 live sessions are allowed", SESSIONS, text
+        "Talking Head: %s=%r is not a number in 0..%d; %d live sessions are allowed",
+        SESSIONS,
+        text,
+        _MOST,
+        _DEFAULT,
     )
-    return 2
-
-
-class LiveContext(ComfyContext):
-    """ComfyUI's device and models, with a stop of the session's own and without a progress bar."""
-
-    def __init__(self, is_cancelled: Callable[[], bool], report: Report) -> None:
-        super().__init__()
-        self.report, self._is_cancelled, self._progress = report, is_cancelled, None
-
-    def raise_if_cancelled(self) -> None:
-        RunContext.raise_if_cancelled(self)
-
-
-def open_stream(
-    request: StartRequest, audio: LiveAudio, is_cancelled: Callable[[], bool], report: Report
-) -> LiveStream:
-    """Open what `request` asks for: model, avatar, frames. Runs in the session's thread."""
-    from .musetalk.handle import EMBEDDED, MuseTalkModel
-    from .musetalk.presenters import resolve_avatar
-    from .musetalk.render import check_avatar
-    from .musetalk.stream import stream_musetalk
-
-    ctx = LiveContext(is_cancelled, report)
-    with stage("model"):
-        precision = request.precision or ("fp16" if ctx.device.type == "cuda" else "fp32")
-        model = MuseTalkModel(request.checkpoint or EMBEDDED, precision, tuple(search_roots()))
-    with stage("avatar"):
-        avatar = resolve_avatar(ctx, request.avatar, model_folders("avatars"))
-        check_avatar(model, avatar)
-    width, height = avatar.info.size
-    matrix = None if width % 2 or height % 2 else matrix_for_height(height)
-    info = FrameInfo(width, height, request.fps, 0)
-    if matrix:
-        info = FrameInfo(width, height, request.fps, 0, "nv12", matrix, "limited")
-    return LiveStream(info, stream_musetalk(ctx, model, avatar, audio, request.fps, matrix=matrix))
+    return _DEFAULT
 
 
 async def live(request: web.Request) -> web.StreamResponse:
-    """Serve one session, from the handshake to the close."""
+    """Refuse pages of other origins, serve one session to all others."""
     if is_foreign(request):
         return web.Response(status=403, text="live sessions are for pages of this server")
-    socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=2 * MAX_BINARY, compress=False)
-    await socket.prepare(request)
-    try:
-        await _Connection(socket, request.transport).run()
-    except ConnectionError:  # the client is gone
-        logging.debug("Talking Head: a live client closed its connection")
-    return socket
+    from .live_socket_routes import serve
 
-
-class _Connection:
-    """One client: a task that sends, a task that receives, and the session between them."""
-
-    def __init__(self, socket: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
-        self._socket, self._transport = socket, transport
-        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
-
-    async def run(self) -> None:
-        try:
-            request = await self._first()
-        except ProtocolError as e:
-            return await self._refuse(e.stage, str(e), WSCloseCode.POLICY_VIOLATION)
-        if request is None:
-            return None
-        session = LiveSession(request, partial(open_stream, request), self._ring)
-        if not _slots.add(session):
-            full = f"all {_slots.most} live sessions are in use; end one, try again later, or set {SESSIONS} higher"
-            return await self._refuse("start", full, WSCloseCode.TRY_AGAIN_LATER)
-        try:
-            session.start()
-            refused = await self._serve(session)
-        finally:
-            session.cancel()
-            # The thread ends after the batch it is at; the place is free when it has, and then the client is told.
-            try:
-                await asyncio.shield(asyncio.to_thread(session.join))
-            finally:
-                _slots.remove(session)
-        if refused is not None:
-            return await self._refuse(refused.stage, str(refused), WSCloseCode.POLICY_VIOLATION)
-        await self._socket.close()
-        return None
-
-    async def _first(self) -> StartRequest | None:
-        """Return the start request, None if the client goes before it."""
-        try:
-            message = await self._socket.receive(timeout=START_S)
-        except asyncio.TimeoutError:
-            raise ProtocolError(f"no start came within {START_S:.0f} s; send it first") from None
-        if message.type == WSMsgType.BINARY:
-            raise ProtocolError('the first message is text of type "start"; sound comes after it')
-        return parse_start(message.data) if message.type == WSMsgType.TEXT else None
-
-    async def _serve(self, session: LiveSession) -> ProtocolError | None:
-        """Send and receive until the last message was sent or the client stops; return what it did wrong, if so."""
-        sending = asyncio.create_task(self._send(session))
-        receiving = asyncio.create_task(self._receive(session))
-        try:
-            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-            else:
-                receiving.result()
-        except ProtocolError as e:
-            return e
-        finally:
-            session.cancel()
-            for task in (sending, receiving):
-                task.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
-        return None
-
-    async def _receive(self, session: LiveSession) -> None:
-        """Hand over what comes until the client cancels or goes. While there is no room, nothing is read."""
-        idle: float | None = IDLE_S
-        while True:
-            try:
-                message = await self._socket.receive(timeout=idle)
-            except asyncio.TimeoutError:
-                raise ProtocolError(
-                    f"no sound came for {IDLE_S:.0f} s; send silence in pauses, or end"
-                ) from None
-            if message.type == WSMsgType.BINARY:
-                data = message.data
-                while not session.push(data):
-                    data = b""
-                    await asyncio.sleep(_RETRY_S)
-            elif message.type == WSMsgType.TEXT:
-                if parse_control(message.data) == "cancel":
-                    return
-                session.end()
-                idle = None
-            else:  # closed, or an error that aiohttp has answered
-                return
-
-    async def _send(self, session: LiveSession) -> None:
-        """Send what the session has until its last message."""
-        while not session.finished:
-            self._wake.clear()
-            message = session.next_message()
-            if message is None:
-                if not session.finished:
-                    await self._wake.wait()
-            elif not await self._sent(message):
-                return
-
-    async def _sent(self, message: str | bytes) -> bool:
-        """Send a message; False if the client is gone, or dropped because it took nothing for READ_S."""
-        send = self._socket.send_str if isinstance(message, str) else self._socket.send_bytes
-        # Not `wait_for`: before Python 3.12 it loses a cancel that comes as the message goes.
-        sending = asyncio.ensure_future(send(message))
-        try:
-            await asyncio.wait({sending}, timeout=READ_S)
-            if sending.done():
-                sending.result()
-                return True
-        except ConnectionError:
-            return False
-        finally:
-            sending.cancel()
-        logging.warning("Talking Head: a live client took nothing for %.0f s and was dropped", READ_S)
-        if self._transport is not None:
-            self._transport.abort()
-        return False
-
-    async def _refuse(self, where: str, message: str, code: WSCloseCode) -> None:
-        if await self._sent(event("error", stage=where, message=message)):
-            await self._socket.close(code=code)
-
-    def _ring(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._wake.set)
-        except RuntimeError:  # the server ended meanwhile
-            return
+    return await serve(request)

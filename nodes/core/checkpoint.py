@@ -32,8 +32,10 @@ class BadCheckpoint(ValueError):
     """A weights file that cannot be read; the message names the file, the reason and what to do."""
 
 
-def load_state(path: Path | str) -> dict[str, Tensor]:
+def load_state(path: Path | str, entry: str | None = None) -> dict[str, Tensor]:
     """Read the state dict of a weights file, on the CPU.
+
+    `entry`: the state dict to take from a file that holds several by name; a file that holds one alone is read as well.
 
     Tensors of .safetensors and of torch's zip format are views into the mapped file: copy what has to outlive it.
     A dict wrapped as `state_dict`, `model_state_dict`, `params_ema` or `params` is unwrapped, and so is the
@@ -61,7 +63,7 @@ def load_state(path: Path | str) -> dict[str, Tensor]:
             f"{path} cannot be read as weights ({type(error).__name__}: {reason}): it is cut short or damaged, "
             f"{_GET_AGAIN}"
         ) from error
-    return _state_of(content, path)
+    return _state_of(_entry_of(content, entry, path) if entry else content, path)
 
 
 def _check_kind(path: Path) -> None:
@@ -172,6 +174,15 @@ def _unsafe(path: Path, error: Exception) -> BadCheckpoint:
         )
     reason = str(error).strip().split("\n")[-1][:200]
     return BadCheckpoint(f"{path} is damaged or holds more than tensors ({reason}): {_GET_AGAIN}")
+
+
+def _entry_of(content: Any, entry: str, path: Path) -> Any:
+    if not isinstance(content, Mapping) or any(isinstance(value, Tensor) for value in content.values()):
+        return content
+    if entry not in content:
+        found = ", ".join(map(str, list(content)[:6])) or "nothing"
+        raise BadCheckpoint(f"{path} has no entry {entry} (found: {found}): it is another kind of file")
+    return content[entry]
 
 
 def _state_of(content: Any, path: Path) -> dict[str, Tensor]:

@@ -170,21 +170,37 @@ def _blend_torch(faces: Tensor, plates: Plates, index: Tensor, usable: Tensor) -
     scaled = _resize(faces, plates, index)
     total = scaled * weight[..., None] + plates.rgb[index].int() * (255 - weight[..., None]) + 128
     rgb = (total + (total >> 8)) >> 8
-    luma, chroma = torch_luma_chroma(rgb, plates.matrix, plates.range)
+    splice(out, rgb, weight > 0, plates.corner[index], plates.matrix, plates.range)
+    return out
+
+
+def splice(
+    frames: Tensor, rgb: Tensor, changed: Tensor, corner: Tensor, matrix: str, color_range: str
+) -> None:
+    """Write the changed 2x2 blocks of a part into NV12 frames, in place; all others keep their bytes.
+
+    Args:
+        frames: uint8 (n, H*3/2, W).
+        rgb: int32 (n, h, w, 3) in 0..255, even sides.
+        changed: bool (n, h, w).
+        corner: (n, 2) x, y of the part in each frame, even.
+        matrix: see `color.coefficients`.
+        color_range: likewise.
+    """
+    luma, chroma = torch_luma_chroma(rgb, matrix, color_range)
     n, h, w, _ = rgb.shape
-    touched = weight.view(n, h // 2, 2, w // 2, 2).amax((2, 4)) > 0
-    width, height = plates.size
-    lines = torch.arange(h, device=faces.device)
-    columns = torch.arange(w, device=faces.device)
-    x, y = (plates.corner[index, i].long()[:, None] for i in (0, 1))
-    frame = torch.arange(n, device=faces.device)[:, None, None]
+    height = frames.shape[1] * 2 // 3
+    touched = changed.view(n, h // 2, 2, w // 2, 2).any(4).any(2)
+    lines = torch.arange(h, device=rgb.device)
+    columns = torch.arange(w, device=rgb.device)
+    x, y = (corner[:, i].long()[:, None] for i in (0, 1))
+    frame = torch.arange(n, device=rgb.device)[:, None, None]
     at = (frame, (y + lines)[:, :, None], (x + columns)[:, None, :])
     every = touched.repeat_interleave(2, 1).repeat_interleave(2, 2)
-    out[at] = torch.where(every, luma, out[at])
+    frames[at] = torch.where(every, luma, frames[at])
     at = (frame, (height + y // 2 + lines[: h // 2])[:, :, None], (x + columns)[:, None, :])
     both = touched.repeat_interleave(2, 2)
-    out[at] = torch.where(both, chroma.reshape(n, h // 2, w), out[at])
-    return out
+    frames[at] = torch.where(both, chroma.reshape(n, h // 2, w), frames[at])
 
 
 def _resize(faces: Tensor, plates: Plates, index: Tensor) -> Tensor:

@@ -369,13 +369,14 @@ _ROTATION = {  # (transpose, then flip x, then flip y) -> (clockwise degrees, mi
 
 def _orientation(frame: av.VideoFrame) -> tuple[bool, bool, bool]:
     """Return (transpose, flip x, flip y) from the display matrix: x' = a x + c y, y' = b x + d y."""
-    for data in frame.side_data:
-        if data.type.name == "DISPLAYMATRIX":
-            a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data)[:36])
-            if abs(b) > abs(a):
-                return True, c < 0, b < 0
-            return False, a < 0, d < 0
-    return False, False, False
+    # By name: iterating gives the data in PyAV 18 and their names in 19.
+    data = frame.side_data.get("DISPLAYMATRIX")
+    if data is None:
+        return False, False, False
+    a, b, _, c, d, *_ = struct.unpack("=9i", bytes(data)[:36])
+    if abs(b) > abs(a):
+        return True, c < 0, b < 0
+    return False, a < 0, d < 0
 
 
 def _upright_rgb(frame: av.VideoFrame, decoder: RgbDecoder, probe: VideoProbe) -> np.ndarray:

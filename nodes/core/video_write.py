@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+from av.error import FFmpegError
+
 from .audio import AudioClip
 from .color import matrix_for_height
 from .encoders import CODECS, QUALITIES
@@ -189,10 +191,15 @@ def _open(
     try:
         try:
             return VideoFile(*args, options.codec, *more)
-        except OSError as e:
-            # A card may refuse one more session although a probe opened before.
-            if options.codec != "auto" or e.filename == str(temp):
+        except (OSError, FFmpegError) as e:
+            # A card may refuse one more session although a probe opened before; FFmpeg then names a library, no file.
+            if e.filename == str(temp) or (options.codec != "auto" and isinstance(e, OSError)):
                 raise
+            if options.codec != "auto":
+                raise ValueError(
+                    f"codec {options.codec} did not start ({e.strerror}); close other programs that encode, or choose "
+                    "codec 'auto'"
+                ) from e
             report.warn(f"the chosen encoder did not start ({e.strerror}); libx264 took over")
             return VideoFile(*args, "libx264", *more)
     except OSError as e:

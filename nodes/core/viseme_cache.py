@@ -24,12 +24,14 @@ GATE = 0.008
 """Largest distance of two keys, relative to the asked one's norm, at which one mouth stands for the other."""
 _BANDS, _BAND_BITS = 4, 16
 _SEED = 64
+_PIVOTS = 16
+"""Keys, the first ones kept, whose distances to all others are known."""
 _EXACT = 1 << 24
 """Whole numbers up to here are exact in float32, and so are their sums in any order."""
 _LARGEST_NORM = 1e18
 """Squares of longer vectors overflow in float32: they count as not finite."""
 ENTRY_OVERHEAD = 3072
-"""Bytes of an entry beside its key and patch: the objects themselves and their places in five tables."""
+"""Bytes of an entry beside its key and patch: the objects themselves and their places in the tables."""
 
 
 class SimHash:
@@ -66,11 +68,14 @@ class SimHash:
 
 @dataclass(eq=False)
 class Viseme:
-    """A mouth and the key that it was drawn from. `patch` is None until it has been drawn (`VisemeCache.fill`)."""
+    """A mouth and the key that it was drawn from. `patch` is None until it has been drawn (`VisemeCache.fill`).
+
+    marks: float32 distances of the key to the origin and to the cache's pivots, NaN for those chosen later.
+    """
 
     key: np.ndarray
     signature: int
-    norm: float
+    marks: np.ndarray
     nbytes: int
     patch: np.ndarray | None = None
 
@@ -82,7 +87,7 @@ class VisemeCache:
     how they are batched; a mouth may be found before it is drawn.
 
     Args:
-        max_bytes: keys, patches, tables and projection planes together stay below.
+        max_bytes: keys, patches, tables, pivots and projection planes together stay below.
         gate: relative distance of keys that still counts as the same mouth.
     """
 
@@ -94,9 +99,11 @@ class VisemeCache:
         self.max_bytes, self.gate = max_bytes, gate
         self.hits = self.misses = self.nbytes = 0
         self._hash: SimHash | None = None
-        self._entries: OrderedDict[int, Viseme] = OrderedDict()
+        self._pivots: list[np.ndarray] = []
+        self._entries: OrderedDict[int, Viseme] = OrderedDict()  # by their row in _marks
         self._bands: list[dict[int, set[int]]] = [{} for _ in range(_BANDS)]
-        self._next = 0
+        self._marks = np.empty((0, 1 + _PIVOTS), np.float32)
+        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -134,16 +141,12 @@ class VisemeCache:
         """
         made = self._entry(key, patch_bytes)
         if made is None:
-            return Viseme(np.empty(0, np.float32), 0, 0.0, 0)
-        room = self.max_bytes - self._hash.nbytes
+            return Viseme(np.empty(0, np.float32), 0, np.empty(0, np.float32), 0)
+        room = self.max_bytes - self._hash.nbytes - _PIVOTS * made.key.nbytes
         if made.nbytes <= room:
             while self.nbytes + made.nbytes > room:
                 self._remove(next(iter(self._entries)))
-            self._entries[self._next] = made
-            for band, ids in zip(_parts(made.signature), self._bands, strict=True):
-                ids.setdefault(band, set()).add(self._next)
-            self._next += 1
-            self.nbytes += made.nbytes
+            self._keep(made)
         return made
 
     def fill(self, viseme: Viseme, patch: np.ndarray) -> None:
@@ -165,7 +168,7 @@ class VisemeCache:
     def _entry(self, key: np.ndarray, patch_bytes: int) -> Viseme | None:
         """Return what is asked for or kept, or None if the key or its norm is not finite."""
         key = np.array(key, np.float32).ravel()
-        norm = float(np.linalg.norm(key.astype(np.float64)))
+        norm = np.linalg.norm(key.astype(np.float64))
         if not norm < _LARGEST_NORM:  # NaN among them
             return None
         if self._hash is None:
@@ -174,22 +177,34 @@ class VisemeCache:
             raise ValueError(
                 f"a key of {key.size} values in a cache of keys of {self._hash.n_values}; one run, one model"
             )
-        return Viseme(key, self._hash(key), norm, key.nbytes + patch_bytes + ENTRY_OVERHEAD)
+        marks = np.full(1 + _PIVOTS, np.nan, np.float32)
+        marks[0] = norm
+        for i, pivot in enumerate(self._pivots, 1):
+            marks[i] = np.linalg.norm(key - pivot)
+        return Viseme(key, self._hash(key), marks, key.nbytes + patch_bytes + ENTRY_OVERHEAD)
 
     def _nearest(self, probe: Viseme) -> int | None:
-        reach = self.gate * probe.norm
-        # The difference of the norms is a lower bound of the distance; its slack is for rounding.
-        slack = reach + 1e-5 * probe.norm
-        near = [i for i in self._similar(probe.signature) if abs(self._entries[i].norm - probe.norm) <= slack]
-        if not near:
-            return None
-        apart = np.stack([self._entries[i].key for i in near]) - probe.key
-        distance = np.sqrt(np.einsum("ij,ij->i", apart, apart))
-        best = int(distance.argmin())  # of equals the first, which is the oldest
-        return near[best] if distance[best] <= reach else None
+        """The entry nearest to `probe` within gate and bits; of equally near ones that in the first row."""
+        places = self._similar(probe.signature)
+        norm = float(probe.marks[0])
+        reach = self.gate * norm
+        # By the triangle inequality two keys are no nearer than their distances to a third point differ. In a space of
+        # mouths, which has few dimensions, that settles nearly all; what it spares is the sum over all values. The
+        # slack is for rounding.
+        further = np.abs(self._marks[places] - probe.marks) > reach + 1e-5 * norm
+        best, least = None, reach
+        for at in places[~further.any(1)].tolist():
+            entry = self._entries[at]
+            if (entry.signature ^ probe.signature).bit_count() > MAX_BITS_APART:
+                continue
+            distance = float(np.linalg.norm(entry.key - probe.key))
+            if distance < least or (best is None and distance == least):
+                best, least = at, distance
+        return best
 
-    def _similar(self, signature: int) -> list[int]:
-        """Entries at most 2 bits from `signature`, oldest first: 2 bits leave two of the four bands untouched."""
+    def _similar(self, signature: int) -> np.ndarray:
+        """Rows of all entries at most 2 bits from `signature`, and some others, in order: 2 bits leave two of the four
+        bands untouched."""
         once: set[int] = set()
         twice: set[int] = set()
         for band, ids in zip(_parts(signature), self._bands, strict=True):
@@ -197,8 +212,24 @@ class VisemeCache:
             if found:
                 twice |= once & found
                 once |= found
-        entries = self._entries
-        return sorted(i for i in twice if (entries[i].signature ^ signature).bit_count() <= MAX_BITS_APART)
+        places = np.fromiter(twice, np.intp, len(twice))
+        places.sort()
+        return places
+
+    def _keep(self, made: Viseme) -> None:
+        if len(self._pivots) < _PIVOTS:
+            self._pivots.append(made.key)
+        if not self._free:
+            rows = len(self._marks)
+            more = np.empty((max(64, 2 * rows), self._marks.shape[1]), np.float32)
+            more[:rows] = self._marks
+            self._free = list(range(len(more) - 1, rows - 1, -1))
+            self._marks = more
+        at = self._free.pop()
+        self._entries[at], self._marks[at] = made, made.marks
+        for band, ids in zip(_parts(made.signature), self._bands, strict=True):
+            ids.setdefault(band, set()).add(at)
+        self.nbytes += made.nbytes
 
     def _remove(self, at: int) -> None:
         gone = self._entries.pop(at)
@@ -206,6 +237,7 @@ class VisemeCache:
             ids[band].discard(at)
             if not ids[band]:
                 del ids[band]
+        self._free.append(at)
         self.nbytes -= gone.nbytes
 
 

@@ -150,6 +150,7 @@ class _RandomModel(MuseTalkModel):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             nets = made_nets("full", torch.device(self.device))
+        nets.wants_fp8 = self.precision == "fp8"
         return nets.to(torch.float32 if self.precision == "fp32" else torch.float16)
 
 

@@ -129,15 +129,13 @@ class CadenceRun:
             drawn = self._between_keys(_one_ahead(self._drawing(planned), device))
             for pictures in _one_ahead(self._decoding(drawn), device):
                 shown = self._shown(pictures)
-                self._mix.tell(self._ctx.report)  # as it stands: a page may watch the run
+                self._tell_counts()  # as they stand: a page may watch the run
                 yield shown
 
     def tell(self) -> None:
         """Put into the report what was drawn how, and which frames could not be."""
         report, mix = self._ctx.report, self._mix
-        mix.tell(report)
-        if self._memory:
-            self._memory.tell(report)
+        self._tell_counts()
         if self._again:
             how = f"{self._precision} on {self._decoder.backend}"
             report.warn(f"frames {self._again}: not finite in {how}, computed again in fp32")
@@ -150,6 +148,11 @@ class CadenceRun:
                 f"the mouth rests in every frame: the loudest has RMS {self._loudest:.2g}, rms_threshold is "
                 f"{self._options.rms_threshold:g}; lower it, or raise the sound"
             )
+
+    def _tell_counts(self) -> None:
+        self._mix.tell(self._ctx.report)
+        if self._memory:
+            self._memory.tell(self._ctx.report)
 
     def _planned(self) -> Generator[DrawnFrame, None, None]:
         from .render import WINDOWS_AHEAD

@@ -7,48 +7,27 @@ model and the embedded tiny one are the same code with other numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ..core.config_checks import (
+    MAX_COUNT,
+    MAX_LAYERS,
+    MAX_LEVELS,
+    check_counts,
+    check_divides,
+    check_fixed,
+    check_positive,
+    from_mapping,
+)  # fmt: skip
+
 HOP_SAMPLES = 160  # log-mel hop at 16 kHz; the encoder halves the rate once more, so one row lasts 20 ms
 
-MAX_COUNT = 65536  # channels and the like; beyond these limits a damaged file would build networks for hours
-MAX_LAYERS = 64
-MAX_LEVELS = 16
 _MAX_POSITIONS = 1 << 24  # numbers in the table of token positions; the official model has 19,200
 
 _DOWN_TYPES = ("DownBlock2D", "CrossAttnDownBlock2D")
 _UP_TYPES = ("UpBlock2D", "CrossAttnUpBlock2D")
-
-
-def _check_counts(owner: Any, *names: str, least: int = 1, most: int = MAX_COUNT) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(
-                f"{type(owner).__name__}.{name} is {value!r:.40}: give a whole number, {least} or more and at most {most}"
-            )
-
-
-def _check_positive(owner: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise ValueError(f"{type(owner).__name__}.{name} is {value!r}: give a number above 0")
-
-
-def _check_divides(owner: Any, name: str, divisor_name: str) -> None:
-    """Every entry of field `name` must be a multiple of field `divisor_name`."""
-    divisor = getattr(owner, divisor_name)
-    values = getattr(owner, name)
-    for value in values if isinstance(values, tuple) else (values,):
-        if value % divisor:
-            raise ValueError(
-                f"{type(owner).__name__}.{name} has {value}, not a multiple of {divisor_name} {divisor}: "
-                f"change one of the two"
-            )
 
 
 def _check_channels(owner: Any) -> None:
@@ -59,29 +38,7 @@ def _check_channels(owner: Any) -> None:
             f"{type(owner).__name__}.block_out_channels is {channels!r:.200}: give one positive whole number a level, at "
             f"most {MAX_COUNT}, for at most {MAX_LEVELS} levels"
         )
-    _check_divides(owner, "block_out_channels", "norm_num_groups")
-
-
-def _check_fixed(owner: Any, **expected: Any) -> None:
-    for name, value in expected.items():
-        if getattr(owner, name) != value:
-            raise ValueError(
-                f"{type(owner).__name__}.{name} is {getattr(owner, name)!r}, only {value!r} is implemented: "
-                f"this checkpoint is of another model family"
-            )
-
-
-def _from_mapping(cls: type, values: Mapping[str, Any], ignored: tuple[str, ...] = ()) -> Any:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{cls.__name__} needs a JSON object, got {type(values).__name__}")
-    known = {f.name for f in fields(cls)}
-    unknown = sorted(k for k in values if k not in known and k not in ignored and not k.startswith("_"))
-    if unknown:
-        raise ValueError(
-            f"{cls.__name__} does not know {', '.join(unknown)}: known are {', '.join(sorted(known))}"
-        )
-    kept = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known}
-    return cls(**kept)
+    check_divides(owner, "block_out_channels", "norm_num_groups")
 
 
 @dataclass(frozen=True)
@@ -96,9 +53,9 @@ class WhisperConfig:
     max_source_positions: int = 1500
 
     def __post_init__(self) -> None:
-        _check_counts(self, *(f.name for f in fields(self)))
-        _check_counts(self, "encoder_layers", most=MAX_LAYERS)
-        _check_divides(self, "d_model", "encoder_attention_heads")
+        check_counts(self, *(f.name for f in fields(self)))
+        check_counts(self, "encoder_layers", most=MAX_LAYERS)
+        check_divides(self, "d_model", "encoder_attention_heads")
         if self.d_model % 2:
             raise ValueError(
                 f"WhisperConfig.d_model is {self.d_model}: sine/cosine pairs need an even number"
@@ -117,7 +74,7 @@ class WhisperConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> WhisperConfig:
         """Build from a JSON object; unknown keys raise ValueError."""
-        return _from_mapping(cls, values)
+        return from_mapping(cls, values)
 
 
 @dataclass(frozen=True)
@@ -143,14 +100,14 @@ class UNetConfig:
     mid_block_scale_factor: float = 1
 
     def __post_init__(self) -> None:
-        _check_counts(self, "layers_per_block", most=MAX_LAYERS)
-        _check_counts(self, "in_channels", "out_channels", "norm_num_groups")
-        _check_counts(self, "cross_attention_dim", "attention_head_dim")
+        check_counts(self, "layers_per_block", most=MAX_LAYERS)
+        check_counts(self, "in_channels", "out_channels", "norm_num_groups")
+        check_counts(self, "cross_attention_dim", "attention_head_dim")
         _check_channels(self)
-        _check_positive(self, "norm_eps")
-        _check_divides(self, "block_out_channels", "attention_head_dim")
-        _check_fixed(self, act_fn="silu", center_input_sample=False)
-        _check_fixed(self, downsample_padding=1, mid_block_scale_factor=1)
+        check_positive(self, "norm_eps")
+        check_divides(self, "block_out_channels", "attention_head_dim")
+        check_fixed(self, act_fn="silu", center_input_sample=False)
+        check_fixed(self, downsample_padding=1, mid_block_scale_factor=1)
         if type(self.freq_shift) not in (int, float) or not 0 <= self.freq_shift <= 1:
             raise ValueError(f"UNetConfig.freq_shift is {self.freq_shift!r:.40}: give 0 to 1 (upstream 0)")
         for name, allowed in (("down_block_types", _DOWN_TYPES), ("up_block_types", _UP_TYPES)):
@@ -169,7 +126,7 @@ class UNetConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UNetConfig:
         """Build from `musetalk.json` or our own section; keys starting with `_` are file metadata and ignored."""
-        return _from_mapping(cls, values)
+        return from_mapping(cls, values)
 
 
 @dataclass(frozen=True)
@@ -187,11 +144,11 @@ class VAEConfig:
     act_fn: str = "silu"
 
     def __post_init__(self) -> None:
-        _check_counts(self, "layers_per_block", most=MAX_LAYERS)
-        _check_counts(self, "latent_channels", "norm_num_groups")
+        check_counts(self, "layers_per_block", most=MAX_LAYERS)
+        check_counts(self, "latent_channels", "norm_num_groups")
         _check_channels(self)
-        _check_fixed(self, in_channels=3, out_channels=3, act_fn="silu")
-        _check_positive(self, "scaling_factor")
+        check_fixed(self, in_channels=3, out_channels=3, act_fn="silu")
+        check_positive(self, "scaling_factor")
 
     @property
     def n_levels(self) -> int:
@@ -201,7 +158,7 @@ class VAEConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> VAEConfig:
         """Build from the VAE's `config.json` or our own section; block type lists carry no choice and are skipped."""
-        return _from_mapping(cls, values, ignored=("down_block_types", "up_block_types"))
+        return from_mapping(cls, values, ignored=("down_block_types", "up_block_types"))
 
 
 @dataclass(frozen=True)
@@ -218,9 +175,9 @@ class MuseTalkConfig:
     masked_fraction: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_counts(self, "crop_size")
-        _check_counts(self, "window_left", "window_right", least=0)
-        _check_positive(self, "masked_fraction")
+        check_counts(self, "crop_size")
+        check_counts(self, "window_left", "window_right", least=0)
+        check_positive(self, "masked_fraction")
         if self.n_tokens * self.whisper.d_model > _MAX_POSITIONS:
             raise ValueError(
                 f"MuseTalkConfig: {self.n_tokens} audio tokens of {self.whisper.d_model} numbers a frame are too many: "
@@ -304,7 +261,7 @@ class MuseTalkConfig:
         for key, part in parts.items():
             if isinstance(built, dict) and key in built:
                 built[key] = part.from_dict(built[key])
-        return _from_mapping(cls, built)
+        return from_mapping(cls, built)
 
 
 def _lists(value: Any) -> Any:

@@ -13,16 +13,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from ..core.weights import load_strict, on_meta
 from .config import MuseTalkConfig
 from .unet import UNet2DCondition
 from .vae import AutoencoderKL
 from .whisper import WhisperEncoder, positional_encoding
 
 EMBEDDED_DIR = Path(__file__).parent / "embedded"
-_NAMES_SHOWN = 6
-_INITIALISERS = frozenset({"uniform_", "normal_", "fill_", "zero_", "constant_", "kaiming_uniform_"})
 
 
 class MuseTalkNets(nn.Module):
@@ -130,91 +128,6 @@ def to_rgb_uint8(images: Tensor) -> Tensor:
     """Decoded (B, 3, H, W) in [-1, 1] -> uint8 (B, H, W, 3), halves rounded to even."""
     unit = (images / 2 + 0.5).clamp(0, 1)
     return unit.float().mul_(255).round_().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-
-
-def load_strict(
-    module: nn.Module, state: Mapping[str, Tensor], source: str, dtype: torch.dtype | None = None
-) -> None:
-    """Load a state dict that must match key by key.
-
-    Args:
-        module: the network; on the meta device it takes over the tensors of `state` without a copy.
-        state: name -> tensor. Floating tensors are cast to `dtype` when given.
-        source: file name, for the message.
-
-    Raises:
-        ValueError: names the missing, unexpected and misshapen tensors, those of integers or complex numbers, and those
-            with values that are not finite (the first few of each, with the counts).
-    """
-    own = module.state_dict()
-    problems = {
-        "missing": [k for k in own if k not in state],
-        "unexpected": [k for k in state if k not in own],
-        "misshapen": [
-            f"{k} {tuple(state[k].shape)} instead of {tuple(v.shape)}"
-            for k, v in own.items()
-            if k in state and state[k].shape != v.shape
-        ],
-        "of another type": [
-            f"{k} {str(state[k].dtype).removeprefix('torch.')}"
-            for k, v in own.items()
-            if k in state and state[k].is_floating_point() != v.is_floating_point()
-        ],
-    }
-    parts = []
-    for kind, names in problems.items():
-        if names:
-            parts.append(f"{len(names)} {kind} ({_shown(names)})")
-    if parts:
-        raise ValueError(
-            f"{source} does not fit {type(module).__name__}: {'; '.join(parts)}. "
-            f"Check that file and config belong to the same model."
-        )
-    if dtype is not None:
-        state = {k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()}
-    broken = [f"{k} {str(v.dtype).removeprefix('torch.')}" for k, v in state.items() if not _is_finite(v)]
-    if broken:
-        raise ValueError(
-            f"{source} has values that are not finite in {len(broken)} tensors ({_shown(broken)}): it is damaged, or "
-            "its numbers are too large for fp16 and need fp32"
-        )
-    on_meta = any(v.is_meta for v in own.values())
-    module.load_state_dict(state, strict=True, assign=on_meta)
-
-
-def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return ", ".join(names[:_NAMES_SHOWN]) + more
-
-
-def _is_finite(value: Tensor) -> bool:
-    """Whether no number is NaN or infinite; without memory for a mask where that can be told from the sum."""
-    if value.is_meta or not value.is_floating_point():
-        return True
-    if (
-        value.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        and value.sum(dtype=torch.float32).isfinite()
-    ):
-        return True
-    return bool(value.to(torch.float64).isfinite().all())
-
-
-class _BareParameters(TorchFunctionMode):
-    """Parameters without memory or initial values. `torch.device("meta")` alone runs every initialiser: 0.5 to 3 s."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is torch.empty:
-            kwargs = {**kwargs, "device": "meta"}
-        elif getattr(func, "__name__", "") in _INITIALISERS:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
-
-
-def on_meta(cls: type[nn.Module], config: object) -> nn.Module:
-    """Build `cls(config)` on the meta device; `load_strict` then gives it its tensors."""
-    with _BareParameters():
-        return cls(config)
 
 
 def memory_format(key: str, value: Tensor) -> torch.memory_format:

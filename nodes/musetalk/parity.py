@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from ..core.parity_measure import FAILED, NOT_RUN, OK, Result, not_run
 from .parity_audio import audio_whisper, audio_windows, audio_windows_original
 from .parity_avatar import avatar_latents, avatar_material, end_to_end, latents
 from .parity_images import (
@@ -24,7 +25,6 @@ from .parity_images import (
     dwpose_processing,
     face_parsing,
 )
-from .parity_measure import FAILED, NOT_RUN, OK, Result, not_run
 from .parity_networks import (
     MANIFESTS,
     bisenet,

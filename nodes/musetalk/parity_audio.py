@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .parity_measure import Result, Tolerance, close, exact, not_run, some
+from ..core.parity_measure import Result, Tolerance, close, exact, not_run, some
 from .parity_recipe import Goldens
 from .parity_windows import WINDOW_ROWS, Windows, current_windows, original_windows
 from .whisper import log_mel, positional_encoding

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ..core.blend import crop_geometry, face_crop
+from ..core.parity_measure import Result, Tolerance, close, exact, not_run, some
 from ..core.timeline import cycle_indices
 from . import masks
 from .boxes import add_margin, face_box
 from .model import to_rgb_uint8
 from .parity_audio import encoder_states, window_tokens
 from .parity_images import CROP_SIDE, blended, mode_mask
-from .parity_measure import Result, Tolerance, close, exact, not_run, some
 from .parity_networks import with_positions
 from .parity_recipe import Goldens, crc32, rgb_batch, synthetic_face, synthetic_frame
 from .parity_windows import current_windows

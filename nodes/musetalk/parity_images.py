@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..core.blend import composite, crop_geometry, face_crop
+from ..core.parity_measure import Result, Tolerance, close, exact, not_run, some
 from . import dwpose, masks
 from .boxes import NO_FACE, add_margin, face_box, range_text
-from .parity_measure import Result, Tolerance, close, exact, not_run, some
 from .parity_recipe import Goldens, crc32, synthetic_face, synthetic_frame
 
 CROP_SIDE = 256

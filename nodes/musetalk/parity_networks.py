@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.blend import crop_geometry
+from ..core.parity_measure import Result, Tolerance, close, exact, not_run, record
 from .bisenet import BiSeNet
 from .config import OFFICIAL
 from .masks import crop_square, parser_input
 from .model import on_meta, to_rgb_uint8
 from .official import normalize_whisper_keys
-from .parity_measure import Result, Tolerance, close, exact, not_run
 from .parity_recipe import Goldens, recipe_network, recipe_tensor, synthetic_frame
 from .unet import UNet2DCondition
 from .vae import AutoencoderKL, normalize_vae_keys
@@ -28,26 +28,6 @@ def with_positions(goldens: Goldens, tokens: Tensor) -> Tensor:
     """Return audio tokens (B, T, C) in the networks' precision with the positional table added in it."""
     tokens = goldens.cast(tokens)
     return tokens + positional_encoding(*tokens.shape[1:], tokens.device, tokens.dtype)
-
-
-def record(module: nn.Module, names: list[str], call: Callable[[], object]) -> dict[str, Tensor]:
-    """Return the outputs of the named submodules during `call`: the hidden state where one returns more."""
-    seen: dict[str, Tensor] = {}
-
-    def keep(name: str):
-        def hook(_module: nn.Module, _inputs: tuple, output: object) -> None:
-            hidden = output[0] if isinstance(output, tuple) else output
-            seen[name] = hidden.clone()  # what follows may work in place
-
-        return hook
-
-    hooks = [module.get_submodule(name).register_forward_hook(keep(name)) for name in names]
-    try:
-        call()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return seen
 
 
 def unet_full(goldens: Goldens) -> Iterator[Result]:

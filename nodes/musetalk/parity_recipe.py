@@ -20,9 +20,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from ..core.parity_measure import Tolerance
 from .config import OFFICIAL, MuseTalkConfig, UNetConfig
 from .model import MuseTalkNets, build_nets, load_strict, on_meta
-from .parity_measure import Tolerance
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _LOW_PRECISION = {"fp16": Tolerance(3e-2, rms=4e-3), "bf16": Tolerance(0.2, rms=3e-2)}

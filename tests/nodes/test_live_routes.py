@@ -8,6 +8,7 @@ import io
 import json
 import socket
 import threading
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -26,7 +27,7 @@ PIECE = RATE * 8 // 100 * 2
 def routes(node_classes, monkeypatch):
     """The module, two places, every session on `routes.fake`; afterwards no session and no thread is left."""
     package = node_classes["TalkingHeadWriteVideo"].__module__.rpartition(".")[0]
-    module = importlib.import_module(f"{package}.live_routes")
+    module = importlib.import_module(f"{package}.live_socket_routes")
     session = importlib.import_module(f"{package}.core.live_session")
     monkeypatch.setattr(module, "_slots", session.SessionSlots(2))
     monkeypatch.setattr(module, "fake", FakeStream(), raising=False)
@@ -37,12 +38,16 @@ def routes(node_classes, monkeypatch):
     wait_until(lambda: not [t for t in set(threading.enumerate()) - before if t.name == "talkinghead-live"])
 
 
+def route_of(routes):
+    return importlib.import_module(routes.__name__.replace("live_socket_routes", "live_routes"))
+
+
 def serve(routes, talk, handler=None):
     """Run `talk(client)` against a server with the route."""
 
     async def run():
         app = web.Application()
-        app.router.add_get("/talkinghead/live", handler or routes.live)
+        app.router.add_get("/talkinghead/live", handler or route_of(routes).live)
         async with TestClient(TestServer(app)) as client:
             await asyncio.wait_for(talk(client), 60)
 
@@ -285,7 +290,7 @@ def test_a_client_that_does_not_read_is_dropped(routes, monkeypatch, caplog):
     async def small_buffer(request):
         connection = request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-        return await routes.live(request)
+        return await routes.serve(request)
 
     async def talk(client):
         deaf = socket.socket()
@@ -335,4 +340,10 @@ def test_a_prompts_interrupt_is_not_a_sessions(routes):
 @pytest.mark.parametrize(("text", "most"), [("0", 0), ("7", 7), ("many", 2), ("-1", 2), ("1000", 2)])
 def test_the_number_of_sessions_is_the_owners_to_say(routes, monkeypatch, text, most):
     monkeypatch.setenv(routes.SESSIONS, text)
-    assert routes._most_sessions() == most
+    assert route_of(routes).max_sessions() == most
+    table = web.RouteTableDef()
+    monkeypatch.setattr(route_of(routes), "prompt_server", lambda: SimpleNamespace(routes=table))
+    route_of(routes).register()
+    assert [route.path for route in table] == (["/talkinghead/live"] if most else [])
+    route_of(routes).register()
+    assert len(table) <= 1, "a second copy of the pack adds none"

@@ -55,9 +55,7 @@ def renamed(state: dict, layout: str) -> dict:
     return out
 
 
-@pytest.mark.parametrize(
-    ("layout", "prefix"), [("legacy", ""), ("ldm", ""), ("ldm", "first_stage_model.")]
-)
+@pytest.mark.parametrize(("layout", "prefix"), [("legacy", ""), ("ldm", ""), ("ldm", "first_stage_model.")])
 def test_older_vae_files_decode_the_same(layout, prefix):
     vae = on_meta(AutoencoderKL, reduced_config().vae)
     state = recipe_state(vae)

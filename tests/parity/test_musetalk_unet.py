@@ -8,8 +8,8 @@ import pytest
 import torch
 from parity.recipe import ATOL_FP32, assert_half_precision, build, golden, max_error
 
+from talkinghead.nodes.core.parity_measure import record
 from talkinghead.nodes.musetalk.config import OFFICIAL
-from talkinghead.nodes.musetalk.parity_networks import record
 from talkinghead.nodes.musetalk.unet import UNet2DCondition
 from talkinghead.nodes.musetalk.whisper import positional_encoding
 

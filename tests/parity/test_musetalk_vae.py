@@ -8,9 +8,9 @@ import pytest
 import torch
 from parity.recipe import ATOL_FP32, assert_half_precision, build, golden, max_error
 
+from talkinghead.nodes.core.parity_measure import record
 from talkinghead.nodes.musetalk.config import OFFICIAL
 from talkinghead.nodes.musetalk.model import to_rgb_uint8
-from talkinghead.nodes.musetalk.parity_networks import record
 from talkinghead.nodes.musetalk.vae import AutoencoderKL
 
 pytestmark = pytest.mark.usefixtures("no_grad")

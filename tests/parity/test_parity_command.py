@@ -13,8 +13,8 @@ from parity.recipe import GOLDEN
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from talkinghead.nodes.core.parity_measure import NOT_RUN, OK, Tolerance, close, distance, exact, some
 from talkinghead.nodes.musetalk.parity import run_parity
-from talkinghead.nodes.musetalk.parity_measure import NOT_RUN, OK, Tolerance, close, distance, exact, some
 
 # The two networks of full size cost minutes and gigabytes; test_musetalk_unet and _vae run them.
 FULL = {"unet_full.safetensors", "vae_full.safetensors", "manifest_unet.json", "manifest_vae.json"}

@@ -342,6 +342,9 @@ class Memory:
         assert [i for i in self.asked if i < frame.plan.frame and i not in self.frames][-1] in self.learnt
         return torch.full((32, 32, 3), 9, dtype=torch.uint8), frame.plan.frame != 28
 
+    def tell(self, report):
+        report.fact("memory", len(self.asked))
+
 
 def test_a_memory_of_crops_is_asked_before_the_decoder(tiny_model, avatar):
     ctx, packet, audio = RunContext(), avatar(), spoken(*SPEECH)

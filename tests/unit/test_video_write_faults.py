@@ -9,11 +9,12 @@ import threading
 import time
 from fractions import Fraction
 
+import av
 import pytest
 from media import decode, sine
 from streams import Stub, numbered
 
-from talkinghead.nodes.core import video_encode
+from talkinghead.nodes.core import video_encode, video_write
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.frames import (
     RunCancelled,
@@ -244,6 +245,27 @@ def test_auto_falls_back_when_nvenc_refuses_a_session_after_the_probe(tmp_path, 
     assert result.encoder == "libx264"
     assert len(decode(result.path)) == 4
     assert any("libx264 took over" in w for w in ctx.report.warnings)
+
+
+@pytest.mark.parametrize("codec", ["auto", "h264_nvenc"])
+def test_a_session_refused_by_the_card_is_an_error_of_no_file(tmp_path, monkeypatch, codec):
+    """What NVENC says on an H200, and at one session too many: AVERROR_EXTERNAL, which is no OSError."""
+
+    class Refused(video_write.VideoFile):
+        def __init__(self, path, info, audio, chosen, *more):
+            if chosen != "libx264":
+                raise av.error.ExternalError(542398533, "Generic error in an external library")
+            super().__init__(path, info, audio, chosen, *more)
+
+    monkeypatch.setattr(video_write, "VideoFile", Refused)
+    ctx, path = RunContext(), tmp_path / "a.mp4"
+    if codec == "auto":
+        assert write_video(numbered(4), path, ctx).encoder == "libx264"
+        assert any("libx264 took over" in w for w in ctx.report.warnings)
+    else:
+        with pytest.raises(ValueError, match="codec h264_nvenc did not start .*; close other programs"):
+            write_video(numbered(4), path, ctx, None, WriteOptions(codec))
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_the_probe_is_cached_and_knows_encoders_that_are_not_there():

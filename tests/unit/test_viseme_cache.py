@@ -30,7 +30,8 @@ def put(cache, key, patch=PATCH):
 def small_cache(entries, n=256, gate=GATE):
     """Return a cache with room for so many entries of n values and PATCH."""
     entry = 4 * n + PATCH.nbytes + ENTRY_OVERHEAD
-    return VisemeCache(SimHash(n).nbytes + entries * entry, gate)
+    pivots = 16 * 4 * n
+    return VisemeCache(SimHash(n).nbytes + pivots + entries * entry, gate)
 
 
 def test_a_known_vector_has_a_known_hash():
@@ -89,6 +90,31 @@ def test_the_index_finds_what_a_search_through_all_finds():
     assert min(seen.values()) >= 10, seen
 
 
+def test_a_full_cache_finds_what_a_plain_search_finds():
+    """Mouths of few dimensions, more than fit: hits, and who goes, as in a list that is searched from end to end."""
+    rng = np.random.default_rng(4)
+    shapes, hashed, room = rng.standard_normal((3, 128)), SimHash(128), 60
+    cache, plain = small_cache(room, 128, gate=0.03), []
+    base, hits = rng.standard_normal(128), 0
+    for _ in range(700):
+        key = (base + 0.1 * rng.standard_normal(3) @ shapes).astype(np.float32)
+        found, mine, near = cache.find(key), hashed(key), []
+        for held in plain:
+            distance = np.linalg.norm(held.key - key)
+            alike = (held.signature ^ mine).bit_count() <= MAX_BITS_APART
+            if alike and distance <= 0.03 * np.linalg.norm(key):
+                near.append((distance, held))
+        if not near:
+            assert found is None
+            plain = [*plain[-room + 1 :], put(cache, key)]
+        else:
+            hits += 1
+            assert found is min(near, key=lambda pair: pair[0])[1]
+            plain.append(plain.pop(next(i for i, held in enumerate(plain) if held is found)))
+    assert len(cache) == room
+    assert 50 < hits < 600
+
+
 def test_only_what_lies_within_the_gate_is_found():
     cache, key = small_cache(4), keyed(1)
     held = put(cache, key)
@@ -104,7 +130,7 @@ def test_only_what_lies_within_the_gate_is_found():
     assert VisemeCache(1 << 20).hit_rate == 0.0
 
 
-def test_the_nearest_wins_and_of_equals_the_oldest():
+def test_the_nearest_wins():
     cache, key = small_cache(4), keyed(1)
     far, near, twin = put(cache, 1.006 * key), put(cache, 1.002 * key), put(cache, 1.002 * key)
     assert cache.find(key) is near

@@ -64,6 +64,15 @@ def test_the_film_does_not_depend_on_chunks(tiny_model, avatar, words, options):
         assert told.facts["viseme cache"] == report.facts["viseme cache"]
 
 
+def test_the_count_is_told_while_the_run_goes_on(tiny_model, avatar, words):
+    ctx, told = RunContext(overlap=False), []
+    for chunk in film(tiny_model, avatar(), words).chunks(ctx, 8):
+        told.append(int(ctx.report.facts["viseme cache"].split()[2]))
+        assert told[-1] >= chunk.frame_start + chunk.num_frames
+    assert told == sorted(told)
+    assert told[0] < told[-1] == 55
+
+
 def test_hits_do_not_depend_on_the_batch(tiny_model, avatar, words):
     packet = avatar()
     facts = [run(film(tiny_model, packet, words, batch=b))[1].facts["viseme cache"] for b in (1, 4, 16)]

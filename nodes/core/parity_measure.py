@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,21 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Limits of |actual - expected|: the largest, and where given the rms, the mean, the share of values that differ."""
+    """Limits of |actual - expected|: the largest, and where given the rms, the mean, the share of values that differ.
+
+    `relative` limits the L2 norm of the difference, as a share of the expected values' norm.
+    """
 
     worst: float
     rms: float = math.inf
     mean: float = math.inf
     share: float = math.inf
+    relative: float = math.inf
 
     def __str__(self) -> str:
         parts = [f"{self.worst:g}"]
-        for name, limit in (("rms", self.rms), ("mean", self.mean), ("share", self.share)):
+        for name in ("rms", "mean", "share", "relative"):
+            limit = getattr(self, name)
             parts += [f"{name} {limit:g}"] if limit < math.inf else []
         return " ".join(parts)
 
@@ -60,11 +65,12 @@ class Distance:
     share: float
     cosine: float
     why: str = ""
+    relative: float = math.inf
 
     def within(self, limit: Tolerance) -> bool:
         """Return whether every limit is kept."""
-        pairs = (self.worst, limit.worst), (self.rms, limit.rms), (self.mean, limit.mean)
-        return all(a <= b for a, b in (*pairs, (self.share, limit.share))) and not self.why
+        names = ("worst", "rms", "mean", "share", "relative")
+        return all(getattr(self, name) <= getattr(limit, name) for name in names) and not self.why
 
 
 def distance(actual: Any, expected: Any) -> Distance:
@@ -77,17 +83,21 @@ def distance(actual: Any, expected: Any) -> Distance:
     if not a.size:
         return Distance(*[math.inf] * 4, 0.0, "holds nothing to compare")
     gap = np.abs(a - e)
-    norm = math.sqrt(float((a * a).sum()) * float((e * e).sum()))
+    squares, power = float((gap * gap).sum()), float((e * e).sum())
+    norm = math.sqrt(float((a * a).sum()) * power)
     same = gap.max() == 0
     cosine = 1.0 if same else float((a * e).sum()) / norm if norm else 0.0
-    rms = math.sqrt(float((gap * gap).mean()))
-    return Distance(float(gap.max()), rms, float(gap.mean()), float((gap > 0).mean()), cosine)
+    relative = 0.0 if same else math.sqrt(squares / power) if power else math.inf
+    rms = math.sqrt(squares / gap.size)
+    return Distance(
+        float(gap.max()), rms, float(gap.mean()), float((gap > 0).mean()), cosine, relative=relative
+    )
 
 
 def close(name: str, pairs: Mapping[str, tuple[Any, Any]], limit: Tolerance, note: str = "") -> Result:
     """Return one result for the (actual, expected) `pairs`: the worst of each distance; every pair must pass."""
     found = {label: distance(*pair) for label, pair in pairs.items()}
-    bad = [f"{label} {d.why or f'{d.worst:.2e}'}" for label, d in found.items() if not d.within(limit)]
+    bad = [f"{label} {_gap(d, limit)}" for label, d in found.items() if not d.within(limit)]
     error = max((d.worst for d in found.values()), default=0.0)
     cosine = min((d.cosine for d in found.values()), default=1.0)
     status, note = (FAILED, _listed(bad)) if bad or not found else (OK, note)
@@ -120,6 +130,34 @@ def some(items: Sequence[Any], what: str) -> Sequence[Any]:
 def not_run(name: str, why: str) -> Result:
     """Return a result that says why a golden was left out."""
     return Result(name, NOT_RUN, note=why)
+
+
+def record(
+    module: torch.nn.Module, names: Sequence[str], call: Callable[[], object]
+) -> dict[str, torch.Tensor]:
+    """Return the outputs of the named submodules during `call`: the hidden state where one returns more."""
+    seen: dict[str, torch.Tensor] = {}
+
+    def keep(name: str):
+        def hook(_module: torch.nn.Module, _inputs: tuple, output: object) -> None:
+            hidden = output[0] if isinstance(output, tuple) else output
+            seen[name] = hidden.clone()  # what follows may work in place
+
+        return hook
+
+    hooks = [module.get_submodule(name).register_forward_hook(keep(name)) for name in names]
+    try:
+        call()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return seen
+
+
+def _gap(found: Distance, limit: Tolerance) -> str:
+    if found.why or limit.relative == math.inf:
+        return found.why or f"{found.worst:.2e}"
+    return f"{found.worst:.2e} (relative {found.relative:.2e})"
 
 
 def _as_double(value: Any) -> np.ndarray:
