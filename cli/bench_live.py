@@ -34,9 +34,20 @@ def bench_live(
         print(f"warning: {warning}")
     print(f"cold, from the call to the first chunk on the host: {facts['cold_ms']} ms")
     print(live_table(facts["rows"]))
+    facts["distance"] = _distance()
+    print("live features against the whole file's, embedded model, bundled sentence: " + facts["distance"])
     for sample in facts["memory"]:
         print("memory: " + ", ".join(f"{k} {v}" for k, v in sample.items()))
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def _distance() -> str:
+    from ..nodes.core.frames import RunContext
+    from ..nodes.musetalk.handle import MuseTalkModel
+    from ..nodes.musetalk.live_distance import feature_distance
+    from ..nodes.tts.engines import SAMPLE_VOICE, speak
+
+    return str(feature_distance(RunContext(), MuseTalkModel(), speak("", SAMPLE_VOICE)))

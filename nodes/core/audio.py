@@ -230,10 +230,14 @@ class MonoMix:
                 self._first_bad = self._start + int(np.argmin(finite.all(axis=0)))
             self._bad += int((~finite).sum())
             block = np.where(finite, block, np.float32(0))
-        mono = block[0]
-        for channel in block[1:]:  # numpy's mean adds in an order that depends on the memory layout
-            mono = mono + channel
-        return mono / np.float32(len(block)) if len(block) > 1 else mono
+        if len(block) == 1:
+            return block[0]
+        # In float64, so that equal channels give themselves, however many. numpy's mean adds in an order that depends
+        # on the memory layout.
+        mono = block[0].astype(np.float64)
+        for channel in block[1:]:
+            mono += channel
+        return (mono / len(block)).astype(np.float32)
 
     def lines(self) -> list[str]:
         """Say what was repaired so far, a line for each kind."""

@@ -26,7 +26,8 @@ from .pictures import Pictures, even_size
 from .report import Report
 from .video_encode import choose_encoder
 
-_FLAGS = "+frag_keyframe+delay_moov+default_base_moof"
+_FLAGS = "+frag_keyframe+delay_moov+default_base_moof+skip_trailer"
+"""skip_trailer: the index of fragments that a trailer holds would grow as long as the session lasts."""
 _FRAGMENT_US = 10000
 """Shorter than any packet of sound (1024 samples) and any frame."""
 _FIRST_SOUND = Fraction(1, 5)

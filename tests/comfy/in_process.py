@@ -22,7 +22,7 @@ def boot(tree: Path, base: Path) -> None:
     for folder in ("models", "input", "output", "temp", "user", "custom_nodes"):
         (base / folder).mkdir(parents=True, exist_ok=True)
     # What a server has imported long before it comes to custom nodes.
-    for module in ("nodes", "comfy_extras.nodes_audio", "comfy_extras.nodes_video"):
+    for module in ("nodes", "aiohttp.web", "comfy_extras.nodes_audio", "comfy_extras.nodes_video"):
         importlib.import_module(module)
     found = Path(sys.modules["nodes"].__file__).resolve().parent
     if found != tree.resolve():

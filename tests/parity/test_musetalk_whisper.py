@@ -66,7 +66,9 @@ def test_windows(data, states, fps):
 
 
 def test_positional_encoding(data):
-    assert max_error(positional_encoding(50, 384), data["pe_first_50"]) <= 1e-6
+    # One float32 step of a phase up to 49: exp and sin of CPUs differ in the last bit (an Intel Xeon: 1.9e-6 from the
+    # machine that wrote the reference).
+    assert max_error(positional_encoding(50, 384), data["pe_first_50"]) <= 2.0**-18
     assert max_error(positional_encoding(5000, 384)[4999], data["pe_row_4999"]) <= ATOL_FP32
     chunk = data["chunk_fps25"][data["chunk_fps25_index"].tolist().index(40)]
     half = chunk.half() + positional_encoding(50, 384, dtype=torch.float16)

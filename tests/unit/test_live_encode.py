@@ -125,6 +125,13 @@ def test_what_has_left_plays_up_to_the_last_frame_or_nearly(rate, fps, batch, ke
         assert n - kept_back <= len(frames) <= n
 
 
+def test_no_index_grows_with_the_session():
+    """FFmpeg keeps an entry a fragment for the trailer: 8 MB after half an hour at 60 fps."""
+    _, pieces = encode(speech_like(1, 16000), 16000)
+    assert b"moof" in b"".join(pieces)
+    assert b"mfra" not in b"".join(pieces)
+
+
 def test_raw_h264_repeats_its_parameter_sets_and_loses_nothing():
     rate, fps = 16000, Fraction(25)
     encoder, pieces = encode(np.zeros((1, 2 * rate), np.float32), rate, fps, "h264")

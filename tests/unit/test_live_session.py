@@ -20,6 +20,7 @@ from talkinghead.nodes.core.engine_spec import StageSpec, TensorSpec
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.live_protocol import ProtocolError, StartRequest
 from talkinghead.nodes.core.live_session import LiveSession, Outbox, SessionSlots
+from talkinghead.nodes.core.turns import device_turns
 
 PIECE = RATE * 8 // 100 * 2
 """Bytes of 80 ms."""
@@ -298,12 +299,13 @@ def test_two_sessions_share_the_network_in_turns():
     spec = StageSpec(
         "probe", (TensorSpec("x", (1,), torch.float32),), (TensorSpec("y", (1,), torch.float32),)
     )
-    order, started = [], threading.Barrier(2)
+    order, started, turns = [], threading.Barrier(2), device_turns("cpu:0")
 
     def network(x):
-        order.append(int(x[0, 0]))
-        # As long as a batch takes: the other session asks meanwhile.
-        threading.Event().wait(0.01)
+        me = int(x[0, 0])
+        # A batch lasts until the other session asks for its own, or has no more.
+        wait_until(lambda: turns.waiting or order.count(1 - me) == 7)
+        order.append(me)
         return {"y": x}
 
     def session(name):
@@ -317,17 +319,13 @@ def test_two_sessions_share_the_network_in_turns():
         return session_of(FakeStream(hook=hook), "h264")
 
     both = [session(0), session(1)]
-    data = pcm(4)
-    taken = [[], []]
-    for at in range(0, len(data), PIECE):
-        for one, got in zip(both, taken, strict=True):
-            push_all(one, data[at : at + PIECE], taken=got)
     for one in both:
+        assert push_all(one, pcm(2)) == [], "all of it waits in the queue"
         one.end()
-    for one, got in zip(both, taken, strict=True):
-        assert numbers(take_all(one, got)[1]) == list(range(100))
-    assert sorted(order) == [0] * 13 + [1] * 13
-    assert max(abs(order[: i + 1].count(0) - order[: i + 1].count(1)) for i in range(20)) <= 2, order
+    for one in both:
+        assert numbers(take_all(one, [])[1]) == list(range(50))
+    assert sorted(order) == [0] * 7 + [1] * 7
+    assert all(x != y for x, y in zip(order, order[1:], strict=False)), order
 
 
 def test_places_are_limited_and_come_back():

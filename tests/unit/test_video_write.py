@@ -297,9 +297,10 @@ def nv12_stream(rgb, matrix, fps=Fraction(25)):
     return Nv12()
 
 
-@pytest.mark.parametrize("size", [(128, 96), (66, 50)])
+@pytest.mark.parametrize("size", [(128, 96), (130, 98)])
 def test_nv12_passes_through_to_the_same_file(tmp_path, size):
-    """P3, P4: the wrong label would cost 30 dB."""
+    """P3, P4: the wrong label would cost 30 dB. Not narrower: of 66x50 x264 wrote other bytes in 13 of 100 runs, of
+    64x50 and of sizes from 128 on in none of 60."""
     rgb = np.stack([numbered_frame(*size, i) for i in range(12)])
     a = write_video(
         TensorStream(torch.from_numpy(rgb), Fraction(25)), tmp_path / "a.mp4", RunContext(), None, HIGH
