@@ -12,18 +12,16 @@ import torch
 
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.cadence import Cadence
-from ..core.engine_spec import EngineClosed, is_out_of_memory
 from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.host_copy import Arriving, HostCopies
 from ..core.overlap import ahead
 from ..core.packet import AvatarPacket, PacketReader
-from ..core.report import FrameList, Report
+from ..core.report import FrameList
 from .handle import MuseTalkModel
 from .speech import Heard
 
 if TYPE_CHECKING:
     from ..core.cadence import CadenceOptions
-    from ..core.engine import StageEngine
     from ..core.pool import Resident
     from .viseme_memory import VisemeMemory
 
@@ -200,79 +198,42 @@ class _Network:
 
     def __init__(self, ctx: RunContext, model: MuseTalkModel, batch: int) -> None:
         # The networks' modules are not needed to list nodes.
-        from .engine import exact_twin, musetalk_stage
+        from .engine import musetalk_stage
+        from .stage_runner import StageRunner
 
-        self._ctx, self._model, self._batch = ctx, model, batch
-        self._stage = musetalk_stage
-        self._engine = ctx.engine(model, musetalk_stage, batch)
-        if model.precision == "fp8" and self._engine.backend != "cuda graph":
+        self._ctx, self._precision = ctx, model.precision
+        self._runner = StageRunner(ctx, model, musetalk_stage, batch)
+        if model.precision == "fp8" and self._runner.backend != "cuda graph":
             ctx.warn(
-                f"fp8 is for the cuda graph backend on Hopper cards and newer; {self._engine.backend} runs in fp16"
+                f"fp8 is for the cuda graph backend on Hopper cards and newer; {self._runner.backend} runs in fp16"
             )
-        self._exact: MuseTalkModel | None = exact_twin(model)
         self._again = FrameList()
         self._flags = HostCopies(_UNDER_WAY)
 
     def start(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, Arriving]:
         """Begin a batch: crops (n, crop, crop, 3) uint8 on the engine's device, and whether each is finite."""
-        while True:
-            try:
-                crops, finite = _call(self._engine, latents, tokens)
-                return crops, self._flags.send(finite)
-            except EngineClosed:  # its memory was wanted for something else meanwhile
-                self._ctx.check_cancelled()
-                self._engine = self._ctx.engine(self._model, self._stage, self._batch)
+        out = self._runner(latents=latents, tokens=tokens)
+        return out["crops"], self._flags.send(out["finite"])
 
     def finish(self, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Crops and finite (n,) bool on the CPU; frames with a face that are not finite are tried again in fp32."""
         crops, finite = batch.crops, torch.from_numpy(batch.finite.take()).clone()
         batch.finite.release()
         lost = ~finite & batch.found
-        if not lost.any() or (self._engine.backend == "eager" and self._model.precision == "fp32"):
-            return crops, finite
-        exact = self._run_exact(batch.latents, batch.tokens)
+        exact = self._runner.exactly(latents=batch.latents, tokens=batch.tokens) if lost.any() else None
         if exact is None:
             return crops, finite
-        saved = lost & exact[1]
+        saved = lost & exact["finite"].cpu()
         self._again.add(batch.start, saved)
         at = saved.nonzero()[:, 0].to(crops.device)
-        crops[at] = exact[0][at]
+        crops[at] = exact["crops"][at]
         return crops, finite | saved
 
     def tell(self) -> None:
         """Report the frames that fp32 saved."""
         if self._again:
-            how = f"{self._model.precision} on {self._engine.backend}"
+            how = f"{self._precision} on {self._runner.backend}"
             self._ctx.warn(f"frames {self._again}: not finite in {how}, computed again in fp32")
-
-    def _run_exact(self, latents, tokens) -> tuple[torch.Tensor, torch.Tensor] | None:
-        if self._exact is None:
-            return None
-        # Its choice of backend is no news for the report of the run.
-        quiet = Report()
-        try:
-            engine = self._ctx.engine(self._exact, self._stage, self._batch, report=quiet)
-            crops, finite = _call(engine, latents, tokens)
-            return crops, finite.cpu()
-        except EngineClosed:
-            return self._run_exact(latents, tokens)
-        except (RuntimeError, MemoryError) as e:
-            if not is_out_of_memory(e):
-                raise
-            self._exact = None
-            self._ctx.warn(
-                "no memory for fp32 beside the model: frames that are not finite cannot be computed again"
-            )
-            return None
-
-
-def _call(
-    engine: StageEngine, latents: torch.Tensor, tokens: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs = {"latents": latents, "tokens": tokens}
-    dtypes = {t.name: t.dtype for t in engine.spec.inputs}
-    out = engine(**{name: value.to(engine.device, dtypes[name]) for name, value in inputs.items()})
-    return out["crops"], out["finite"]
 
 
 class CompositeStream(FrameStream):
