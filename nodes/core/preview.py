@@ -153,7 +153,8 @@ class PreviewRun:
         """Return (number of the first one read, number after the last, bytes) of segments from `first` on.
 
         Whole segments of at most `limit` bytes in all, but at least one if there is one. If `first` is gone the answer
-        begins at the oldest that is left, a key frame; if it does not exist yet the bytes are empty.
+        begins at the oldest that is left, a key frame; if it does not exist yet the bytes are empty, and if the files
+        were removed by someone else.
         """
         parts: list[bytes] = []
         size, number = 0, first
@@ -162,9 +163,13 @@ class PreviewRun:
             for path, at, begin, end in self._from(first):
                 if parts and size + end - begin > limit:
                     break
-                with open(path, "rb") as file:
-                    file.seek(begin)
-                    parts.append(file.read(end - begin))
+                try:
+                    with open(path, "rb") as file:
+                        file.seek(begin)
+                        data = file.read(end - begin)
+                except OSError:  # another server that starts clears a temp folder shared with this one
+                    break
+                parts.append(data)
                 size, number = size + end - begin, at + 1
         return number - len(parts), number, b"".join(parts)
 

@@ -197,6 +197,18 @@ def test_a_full_disk_costs_the_picture_not_the_render(tmp_path, monkeypatch):
     assert list((tmp_path / "temp").iterdir()) == []
 
 
+def test_segments_that_someone_else_removed_are_not_there(tmp_path):
+    run = PreviewRun(tmp_path, Report(), numbered(50).info, lambda state: None)
+    (tmp_path / f"talkinghead-{run.token}").mkdir()
+    run._keep(fragments.Segment(0, 0, 25, True, b"first"))
+    run._keep(fragments.Segment(1, 25, 25, True, b"second"))
+    assert run.read(0) == (0, 2, b"firstsecond")
+    (tmp_path / f"talkinghead-{run.token}" / "00000001.m4s").unlink()
+    assert run.read(0) == (0, 1, b"first")
+    assert run.read(1) == (1, 1, b"")
+    run.end(complete=False)
+
+
 def test_a_page_that_cannot_be_told_costs_nothing(tmp_path):
     def broken(state):
         raise ConnectionError("gone")
