@@ -60,7 +60,7 @@ class PreviewRun:
         self.token = secrets.token_hex(16)
         self._folder, self._report, self._info = folder / f"talkinghead-{self.token}", report, info
         self._notify, self._max_bytes, self._clock = notify, max_bytes, clock
-        self._lock = threading.Lock()
+        self._lock, self._muxing = threading.Lock(), threading.Lock()
         self._muxer: FragmentMuxer | None = None
         self._groups: deque[_Group] = deque()
         self._init, self._mime, self._problem = b"", "", ""
@@ -80,11 +80,14 @@ class PreviewRun:
 
     def take(self, packet: EncodedPacket) -> None:
         """Mux a packet and tell about it when it is time."""
-        if self._muxer:
-            try:
-                self._muxer.take(packet)
-            except Exception as e:
-                self._give_up(e)
+        with self._muxing:
+            if self._muxer and not self._ended:
+                try:
+                    self._muxer.take(packet)
+                except Exception as e:
+                    self._give_up(e)
+            if self._ended:
+                return self._clear()
         if packet.video:
             self._seen += 1
             self._last_s = self._clock() - self._began
@@ -94,23 +97,31 @@ class PreviewRun:
                 self._tell()
 
     def end(self, complete: bool) -> None:
-        """Remove the segments and tell a last time. Safe to call again."""
+        """Remove the segments and tell a last time. Safe to call again, and while a tap hangs in `take`."""
         with self._lock:
             if self._ended:
                 return
             self._ended = "finished" if complete else "stopped"
-        self._remove()
-        if self._muxer:
-            self._muxer.abandon()
+        # FFmpeg crashes when a muxer is closed that another thread is inside of; `take` closes it when it is out.
+        if self._muxing.acquire(blocking=False):
+            try:
+                self._clear()
+            finally:
+                self._muxing.release()
+        else:
+            self._remove()
         self._tell()
 
-    def _give_up(self, error: Exception) -> None:
-        self._problem = f"no picture: {error}"
-        _log.info("Talking Head: a preview has %s", self._problem)
+    def _clear(self) -> None:
         if self._muxer:
             self._muxer.abandon()
         self._muxer = None
         self._remove()
+
+    def _give_up(self, error: Exception) -> None:
+        self._problem = f"no picture: {error}"
+        _log.info("Talking Head: a preview has %s", self._problem)
+        self._clear()
 
     def _remove(self) -> None:
         """Give the disk back; what a client has not read is gone."""
