@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from .comfy_nodes import ComfyContext, model_folders, search_roots
 from .core.color import matrix_for_height
@@ -36,7 +36,8 @@ IDLE_S = 60.0
 """Without sound for so long a session ends; pauses are sent as silence."""
 READ_S = 10.0
 """A client that takes nothing for so long is dropped."""
-HEARTBEAT_S = 30.0
+PING_S = 30.0
+"""A connection on which nothing passes is closed by many proxies after 60 s; opening a large model may take longer."""
 _RETRY_S = 0.02
 
 _slots = SessionSlots(max_sessions())
@@ -82,7 +83,8 @@ def open_stream(
 
 async def serve(request: web.Request) -> web.StreamResponse:
     """Serve one session, from the handshake to the close."""
-    socket = web.WebSocketResponse(heartbeat=HEARTBEAT_S, max_msg_size=2 * MAX_BINARY, compress=False)
+    # No `heartbeat`: it closes what has not answered while nothing was read, which is how a fast client is held up.
+    socket = web.WebSocketResponse(max_msg_size=2 * MAX_BINARY, compress=False)
     await socket.prepare(request)
     try:
         await _Connection(socket, request.transport).run()
@@ -126,43 +128,54 @@ class _Connection:
 
     async def _first(self) -> StartRequest | None:
         """Return the start request, None if the client goes before it."""
-        try:
-            message = await self._socket.receive(timeout=START_S)
-        except asyncio.TimeoutError:
-            raise ProtocolError(f"no start came within {START_S:.0f} s; send it first") from None
+        message = await self._next(START_S)
+        if message is None:
+            raise ProtocolError(f"no start came within {START_S:.0f} s; send it first")
         if message.type == WSMsgType.BINARY:
             raise ProtocolError('the first message is text of type "start"; sound comes after it')
         return parse_start(message.data) if message.type == WSMsgType.TEXT else None
 
+    async def _next(self, seconds: float | None) -> WSMessage | None:
+        """Return the next message, None if none came within `seconds`. Pings and pongs are none.
+
+        The timeout of `receive` begins anew with each of those, and a client that is there answers every ping.
+        """
+        receiving = asyncio.ensure_future(self._socket.receive())
+        try:
+            await asyncio.wait({receiving}, timeout=seconds)
+            return receiving.result() if receiving.done() else None
+        finally:
+            receiving.cancel()
+
     async def _serve(self, session: LiveSession) -> ProtocolError | None:
         """Send and receive until the last message was sent or the client stops; return what it did wrong, if so."""
-        sending = asyncio.create_task(self._send(session))
-        receiving = asyncio.create_task(self._receive(session))
+        tasks = [
+            asyncio.create_task(work) for work in (self._send(session), self._receive(session), self._ping())
+        ]
         try:
-            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-            else:
-                receiving.result()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            next(task for task in tasks if task.done()).result()
         except ProtocolError as e:
             return e
         finally:
             session.cancel()
-            for task in (sending, receiving):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         return None
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_S)
+            await self._socket.ping()
 
     async def _receive(self, session: LiveSession) -> None:
         """Hand over what comes until the client cancels or goes. While there is no room, nothing is read."""
         idle: float | None = IDLE_S
         while True:
-            try:
-                message = await self._socket.receive(timeout=idle)
-            except asyncio.TimeoutError:
-                raise ProtocolError(
-                    f"no sound came for {IDLE_S:.0f} s; send silence in pauses, or end"
-                ) from None
+            message = await self._next(idle)
+            if message is None:
+                raise ProtocolError(f"no sound came for {IDLE_S:.0f} s; send silence in pauses, or end")
             if message.type == WSMsgType.BINARY:
                 data = message.data
                 while not session.push(data):

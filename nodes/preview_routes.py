@@ -48,7 +48,8 @@ def register() -> None:
         return
     server.routes.get(f"{ROUTE}/init")(_init)
     server.routes.get(f"{ROUTE}/segments")(_segments)
-    server.routes.get(f"{ROUTE}/stream")(_stream)
+    # The head of an answer without an end would be sent with its body.
+    server.routes.get(f"{ROUTE}/stream", allow_head=False)(_stream)
 
 
 @contextmanager

@@ -29,4 +29,9 @@ def is_foreign(request: web.Request) -> bool:
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         return True
     origin = request.headers.get("Origin")
-    return origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower()
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower()
+    except ValueError:  # no address, such as "http://["
+        return True

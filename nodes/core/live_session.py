@@ -35,6 +35,8 @@ from .report import Report
 
 WAITING_SOUND_S = 4.0
 """Sound that may wait for the renderer; a client that is further ahead is made to wait."""
+PIECE_SOUND_S = 0.5
+"""A message is taken in pieces of this length, as room comes: 1 MiB of 8 kHz is 65 s."""
 TRACK_SOUND_S = 30.0
 """Sound that may wait for its frames: the above and all that a pipeline has in work (a batch of 8 is 0.8 s at 10 fps)."""
 MAX_OUTPUT_BYTES = 4 << 20
@@ -142,6 +144,7 @@ class LiveSession:
         self._sound = SoundBuffer(request.sample_rate, request.channels, TRACK_SOUND_S)
         self._pcm = PcmReader(request)
         self._parsed: np.ndarray | None = None
+        self._piece = int(PIECE_SOUND_S * request.sample_rate)
         self._outbox = Outbox(MAX_OUTPUT_BYTES, on_output)
         self._cancelled = threading.Event()
         self._figures = _Figures(request)
@@ -152,7 +155,7 @@ class LiveSession:
         self._thread.start()
 
     def push(self, data: bytes) -> bool:
-        """Take a binary message; False if there is no room: ask again with b"" before anything else comes.
+        """Take a binary message; False if there is no room for all of it: ask again with b"" before anything else comes.
 
         ProtocolError: the message is too long, or the client had said that the sound ended.
         """
@@ -160,20 +163,21 @@ class LiveSession:
             if self._ended:
                 raise _late("sound came after end")
             self._parsed = self._pcm.read(data)
-        if self._parsed is None or not self._parsed.shape[1]:
-            return True
-        if self._cancelled.is_set() or not self._thread.is_alive():
-            return True  # nobody wants it any more
-        if self._sound.room() < self._parsed.shape[1]:
-            return False
-        try:
-            if not self.audio.push(self._parsed, timeout=0):
+        while self._parsed is not None and self._parsed.shape[1]:
+            if self._cancelled.is_set() or not self._thread.is_alive():
+                return True  # nobody wants it any more
+            # In pieces: a message may hold more than the buffers do, and would wait for room that never comes.
+            piece = self._parsed[:, : self._piece]
+            if self._sound.room() < piece.shape[1]:
                 return False
-        except ValueError:  # its consumer has stopped: the session is about to say why
-            return True
-        self._sound.push(self._parsed)
-        self._figures.heard()
-        self._parsed = None
+            try:
+                if not self.audio.push(piece, timeout=0):
+                    return False
+            except ValueError:  # its consumer has stopped: the session is about to say why
+                return True
+            self._sound.push(piece)
+            self._figures.heard()
+            self._parsed = self._parsed[:, piece.shape[1] :]
         return True
 
     def end(self) -> None:

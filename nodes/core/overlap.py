@@ -58,7 +58,8 @@ def ahead(
 
     Raises:
         StageError: what the stage raised, after the items before it, named; `__cause__` is the original with its
-            traceback. StageError, MemoryError and interrupts pass as they are.
+            traceback. StageError, MemoryError and interrupts pass as they are. An error of closing comes alone only: it
+            hides neither another one nor a stop.
         ValueError: depth below 1.
     """
     if depth < 1:
@@ -67,30 +68,43 @@ def ahead(
 
 
 def _inline(ctx: RunContext, make: Callable[[], Iterator[T]], depth: int, name: str) -> Iterator[T]:
-    source = None
+    source, failed = None, True
     try:
         while True:
             try:
                 source = make() if source is None else source
                 got = [next(source)]
             except StopIteration:
+                failed = False
                 return
             except BaseException as e:
                 _raise(e, name)
             yield got.pop()  # not kept while the consumer works on it
+    except GeneratorExit:
+        failed = False
+        raise
     finally:
-        _close(source)
+        try:
+            _close(source)
+        except BaseException as e:
+            if not (failed and isinstance(e, Exception)):
+                _raise(e, name)
 
 
 def _threaded(ctx: RunContext, make: Callable[[], Iterator[T]], depth: int, name: str) -> Iterator[T]:
     consumer = _Consumer()
     stage = _Stage(make, depth, name, _Streams(ctx.device, name), consumer)
+    failed = True
     try:
         stage.start()
         while (got := stage.take(ctx)) is not None:
             yield got.pop()  # not kept while the consumer works on it
+        failed = False
+    except GeneratorExit:
+        failed = False
+        raise
     finally:
-        stage.stop()
+        stage.stop(failed)
 
 
 class _Consumer:
@@ -136,10 +150,11 @@ class _Stage:
         self._streams.receive(item, made)
         return [item]
 
-    def stop(self) -> None:
+    def stop(self, failed: bool) -> None:
         """End the stage after the step it is at; return when its thread has ended.
 
-        What the stage would have raised behind the last item taken is of no interest; what closing it raises is.
+        What the stage would have raised behind the last item taken is of no interest; what closing it raises is, unless
+        the run has `failed` by then: what it failed of, or the user's stop, is what the consumer gets.
         """
         with self._changed:
             self._thread.stopped.set()
@@ -148,6 +163,8 @@ class _Stage:
         self._streams.end()
         self._ready.clear()
         self._error = None
+        if failed and isinstance(self._close_error, Exception):
+            self._close_error = None
         self._raise_error()
 
     def _raise_error(self) -> None:

@@ -60,7 +60,7 @@ class PreviewRun:
         self.token = secrets.token_hex(16)
         self._folder, self._report, self._info = folder / f"talkinghead-{self.token}", report, info
         self._notify, self._max_bytes, self._clock = notify, max_bytes, clock
-        self._lock = threading.Lock()
+        self._lock, self._muxing = threading.Lock(), threading.Lock()
         self._muxer: FragmentMuxer | None = None
         self._groups: deque[_Group] = deque()
         self._init, self._mime, self._problem = b"", "", ""
@@ -80,11 +80,14 @@ class PreviewRun:
 
     def take(self, packet: EncodedPacket) -> None:
         """Mux a packet and tell about it when it is time."""
-        if self._muxer:
-            try:
-                self._muxer.take(packet)
-            except Exception as e:
-                self._give_up(e)
+        with self._muxing:
+            if self._muxer and not self._ended:
+                try:
+                    self._muxer.take(packet)
+                except Exception as e:
+                    self._give_up(e)
+            if self._ended:
+                return self._clear()
         if packet.video:
             self._seen += 1
             self._last_s = self._clock() - self._began
@@ -94,23 +97,31 @@ class PreviewRun:
                 self._tell()
 
     def end(self, complete: bool) -> None:
-        """Remove the segments and tell a last time. Safe to call again."""
+        """Remove the segments and tell a last time. Safe to call again, and while a tap hangs in `take`."""
         with self._lock:
             if self._ended:
                 return
             self._ended = "finished" if complete else "stopped"
-        self._remove()
-        if self._muxer:
-            self._muxer.abandon()
+        # FFmpeg crashes when a muxer is closed that another thread is inside of; `take` closes it when it is out.
+        if self._muxing.acquire(blocking=False):
+            try:
+                self._clear()
+            finally:
+                self._muxing.release()
+        else:
+            self._remove()
         self._tell()
 
-    def _give_up(self, error: Exception) -> None:
-        self._problem = f"no picture: {error}"
-        _log.info("Talking Head: a preview has %s", self._problem)
+    def _clear(self) -> None:
         if self._muxer:
             self._muxer.abandon()
         self._muxer = None
         self._remove()
+
+    def _give_up(self, error: Exception) -> None:
+        self._problem = f"no picture: {error}"
+        _log.info("Talking Head: a preview has %s", self._problem)
+        self._clear()
 
     def _remove(self) -> None:
         """Give the disk back; what a client has not read is gone."""
@@ -153,7 +164,8 @@ class PreviewRun:
         """Return (number of the first one read, number after the last, bytes) of segments from `first` on.
 
         Whole segments of at most `limit` bytes in all, but at least one if there is one. If `first` is gone the answer
-        begins at the oldest that is left, a key frame; if it does not exist yet the bytes are empty.
+        begins at the oldest that is left, a key frame; if it does not exist yet the bytes are empty, and if the files
+        were removed by someone else.
         """
         parts: list[bytes] = []
         size, number = 0, first
@@ -162,9 +174,13 @@ class PreviewRun:
             for path, at, begin, end in self._from(first):
                 if parts and size + end - begin > limit:
                     break
-                with open(path, "rb") as file:
-                    file.seek(begin)
-                    parts.append(file.read(end - begin))
+                try:
+                    with open(path, "rb") as file:
+                        file.seek(begin)
+                        data = file.read(end - begin)
+                except OSError:  # another server that starts clears a temp folder shared with this one
+                    break
+                parts.append(data)
                 size, number = size + end - begin, at + 1
         return number - len(parts), number, b"".join(parts)
 

@@ -226,6 +226,46 @@ def test_who_says_nothing_is_not_waited_for(routes, monkeypatch):
     serve(routes, talk)
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_who_only_answers_pings_says_nothing(routes, monkeypatch, started):
+    monkeypatch.setattr(routes, "START_S", 0.4)
+    monkeypatch.setattr(routes, "IDLE_S", 0.4)
+    monkeypatch.setattr(routes, "PING_S", 0.1)
+
+    async def talk(client):
+        async with connect(client) as ws:
+            if started:
+                await ws.send_str(start())
+            events = asyncio.create_task(read_all(ws))
+            while not events.done():
+                await ws.ping()
+                await asyncio.sleep(0.1)
+            said = events.result()[0][-1]["message"]
+        assert ("no sound came" if started else "no start came") in said
+
+    serve(routes, talk)
+
+
+def test_a_client_that_is_held_up_is_not_taken_for_gone(routes, monkeypatch):
+    """A model that loads, with more sound behind it than is read meanwhile: the pong is behind that sound."""
+    monkeypatch.setattr(routes, "PING_S", 0.1)
+    gate = threading.Event()
+    routes.fake = FakeStream(hook=lambda first: gate.wait(20))
+
+    async def talk(client):
+        async with connect(client) as ws:
+            await ws.send_str(start())
+            asyncio.get_running_loop().call_later(1, gate.set)
+            receiving = asyncio.create_task(read_all(ws))
+            await send_sound(ws, 25)
+            await ws.send_str('{"type": "end"}')
+            events, _ = await receiving
+            assert ws.close_code == 1000
+        assert (events[-1]["type"], events[-1]["frames"]) == ("done", 625)
+
+    serve(routes, talk)
+
+
 def test_after_end_the_video_may_take_its_time(routes, monkeypatch):
     monkeypatch.setattr(routes, "IDLE_S", 0.3)
     routes.fake = FakeStream(hook=lambda first: threading.Event().wait(0.25))

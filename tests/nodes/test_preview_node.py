@@ -1,5 +1,6 @@
 """The preview beside Write Video in this process: no server no cost, a client gets states, copies of the pack agree."""
 
+import asyncio
 import importlib
 import sys
 from types import SimpleNamespace
@@ -99,3 +100,29 @@ def test_two_copies_of_the_pack_add_the_routes_once(routes, server, caplog):
     routes.register()
     assert len(server.routes) == count == 3
     assert "another copy" in caplog.text
+
+
+def ask(server, method, path, **headers):
+    """Return the status of one request to the routes."""
+    from aiohttp import web
+    from aiohttp.test_utils import TestClient, TestServer
+
+    async def run():
+        app = web.Application()
+        app.add_routes(server.routes)
+        async with TestClient(TestServer(app)) as client:
+            async with client.request(method, f"/talkinghead/preview/{path}", headers=headers) as answer:
+                return answer.status
+
+    return asyncio.run(run())
+
+
+def test_the_head_of_an_endless_answer_is_not_served(routes, server):
+    routes.register()
+    assert ask(server, "HEAD", "0" * 32 + "/stream") == 405
+    assert ask(server, "GET", "0" * 32 + "/stream") == 404
+
+
+def test_an_origin_that_is_no_address_is_foreign(routes, server):
+    routes.register()
+    assert ask(server, "GET", "0" * 32 + "/init", Origin="http://[") == 403

@@ -197,6 +197,18 @@ def test_a_full_disk_costs_the_picture_not_the_render(tmp_path, monkeypatch):
     assert list((tmp_path / "temp").iterdir()) == []
 
 
+def test_segments_that_someone_else_removed_are_not_there(tmp_path):
+    run = PreviewRun(tmp_path, Report(), numbered(50).info, lambda state: None)
+    (tmp_path / f"talkinghead-{run.token}").mkdir()
+    run._keep(fragments.Segment(0, 0, 25, True, b"first"))
+    run._keep(fragments.Segment(1, 25, 25, True, b"second"))
+    assert run.read(0) == (0, 2, b"firstsecond")
+    (tmp_path / f"talkinghead-{run.token}" / "00000001.m4s").unlink()
+    assert run.read(0) == (0, 1, b"first")
+    assert run.read(1) == (1, 1, b"")
+    run.end(complete=False)
+
+
 def test_a_page_that_cannot_be_told_costs_nothing(tmp_path):
     def broken(state):
         raise ConnectionError("gone")
@@ -234,8 +246,8 @@ def test_stops_at_random_moments_leave_nothing(tmp_path):
         page = Page(tmp_path / "temp", stream, ctx.report)
         act = stop.set if k % 2 else lambda: signal.raise_signal(signal.SIGINT)
         timer = threading.Timer(rng.random() * usual, act if k else lambda: None)
-        timer.start()
         try:
+            timer.start()  # may be ended by its own Ctrl-C
             options = WriteOptions("libx264", "draft", tap=page.run)
             write_video(stream, tmp_path / "a.mp4", ctx, None, options)
             timer.join()
@@ -252,6 +264,41 @@ def test_stops_at_random_moments_leave_nothing(tmp_path):
         assert [t.name for t in threading.enumerate() if t.name.startswith("talkinghead")] == []
         (tmp_path / "a.mp4").unlink(missing_ok=True)
     assert stopped >= 8
+
+
+def test_a_run_that_ends_while_its_disk_hangs_closes_no_muxer_that_is_at_work(tmp_path, monkeypatch):
+    inside, gate, closed_in = threading.Event(), threading.Event(), []
+    real = fragments.FragmentMuxer.abandon
+
+    def hang(path, mode):
+        if mode == "ab" and not inside.is_set():
+            inside.set()
+            assert gate.wait(20)
+        return open(path, mode)
+
+    def abandon(muxer):
+        closed_in.append(threading.current_thread().name)
+        if inside.is_set() and not gate.is_set():
+            return  # it would crash
+        real(muxer)
+
+    monkeypatch.setattr(preview, "open", hang, raising=False)
+    monkeypatch.setattr(fragments.FragmentMuxer, "abandon", abandon)
+    ctx, stream = RunContext(), numbered(60)
+    page = Page(tmp_path / "temp", stream, ctx.report)
+    options = WriteOptions("libx264", "draft", tap=page.run)
+    render = threading.Thread(target=lambda: write_video(stream, tmp_path / "a.mp4", ctx, None, options))
+    render.start()
+    assert inside.wait(20)
+    page.run.end(complete=False)
+    assert not page.run.running
+    assert closed_in == []
+    gate.set()
+    render.join(20)
+    assert closed_in == ["talkinghead-tap"]
+    assert list((tmp_path / "temp").iterdir()) == []
+    assert page.states[-1]["state"] == "stopped"
+    assert numbers((tmp_path / "a.mp4").read_bytes()) == list(range(60))
 
 
 def test_tokens_are_not_guessed_from_one_another(tmp_path):

@@ -150,6 +150,28 @@ def test_a_client_that_is_too_fast_is_made_to_wait_and_loses_nothing():
     assert events[-1]["frames"] == 300
 
 
+def test_a_message_may_hold_more_sound_than_may_wait(monkeypatch):
+    """As 1 MiB does: 65 s at 8 kHz, of the 30 s that may wait."""
+    monkeypatch.setattr(live_session, "WAITING_SOUND_S", 1.0)
+    monkeypatch.setattr(live_session, "TRACK_SOUND_S", 3.5)
+    session, taken, held = session_of(FakeStream()), [], []
+
+    def accepted(data):
+        take(session, taken)
+        took = session.push(data)
+        held.append(session._sound.held)
+        return took
+
+    if not accepted(pcm(1)):
+        wait_until(lambda: accepted(b""))
+    if not accepted(pcm(8)):
+        wait_until(lambda: accepted(b""))
+    session.end()
+    events, _ = take_all(session, taken)
+    assert (events[-1]["type"], events[-1]["frames"]) == ("done", 25 * 9)
+    assert max(held) <= 3.5 * RATE
+
+
 def test_what_waits_for_a_client_that_does_not_read_is_bounded(monkeypatch):
     monkeypatch.setattr(live_session, "MAX_OUTPUT_BYTES", 6000)
     fake = FakeStream()

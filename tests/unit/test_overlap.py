@@ -181,8 +181,48 @@ def test_an_error_while_closing_is_raised(threads):
 
     items = run(make, threads=threads)
     next(items)
-    with pytest.raises((OSError, StageError), match="cannot close"):
+    with pytest.raises(StageError, match="stage: cannot close"):
         items.close()
+
+
+STOPS = pytest.mark.parametrize("kind", [RunCancelled, KeyboardInterrupt, InterruptProcessingException])
+
+
+@MODES
+@STOPS
+def test_an_error_while_closing_hides_no_stop(threads, kind):
+    def make():
+        try:
+            yield from range(9)
+        finally:
+            raise OSError("cannot close")
+
+    items = run(make, threads=threads)
+    next(items)
+    with pytest.raises(kind):
+        items.throw(kind())
+
+
+@STOPS
+def test_nor_a_stop_that_comes_while_the_stage_is_waited_for(kind):
+    stop = threading.Event()
+
+    class Stopped(RunContext):
+        def raise_if_cancelled(self):
+            if stop.is_set():
+                raise kind
+
+    def make():
+        try:
+            yield 0
+            stop.set()
+            until(current_stage().stopped.is_set)
+            yield 1
+        finally:
+            raise OSError("cannot close")
+
+    with pytest.raises(kind):
+        list(ahead(Stopped(overlap=True), make, 1, "stage"))
 
 
 def test_cancel_is_heard_while_waiting_and_only_the_consumer_asks():
@@ -220,7 +260,7 @@ def test_cancel_is_heard_while_waiting_and_only_the_consumer_asks():
     assert POLL_S <= 0.05
 
 
-@pytest.mark.parametrize("kind", [RunCancelled, KeyboardInterrupt, InterruptProcessingException])
+@STOPS
 def test_a_stop_travels_upstream_through_every_thread(kind):
     ctx = RunContext(overlap=True)
     source, seen = Source(), []
@@ -295,7 +335,7 @@ def test_ctrl_c_while_the_stage_is_being_stopped_leaves_it_behind_for_a_moment_o
     items = run(source)
     next(items)
 
-    def interrupted(self):
+    def interrupted(self, failed):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(overlap._Stage, "stop", interrupted)

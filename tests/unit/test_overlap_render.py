@@ -258,8 +258,8 @@ def test_cancel_at_random_moments_leaves_nothing(settings, tmp_path):
         watched, stop = Watched(stream), threading.Event()
         act = stop.set if k % 2 else lambda: signal.raise_signal(signal.SIGINT)
         timer = threading.Timer(rng.random() * usual, act)
-        timer.start()
         try:
+            timer.start()  # may be ended by its own Ctrl-C
             write(target, watched, is_cancelled=stop.is_set)
             timer.join()
         except (RunCancelled, KeyboardInterrupt):
