@@ -117,8 +117,10 @@ class _Connection:
         finally:
             session.cancel()
             # The thread ends after the batch it is at; the place is free when it has, and then the client is told.
+            # Not `join` in a worker of the loop: those are few and everyone's, and a model may take minutes to open.
             try:
-                await asyncio.shield(asyncio.to_thread(session.join))
+                while not session.join(0):
+                    await asyncio.sleep(_RETRY_S)
             finally:
                 _slots.remove(session)
         if refused is not None:

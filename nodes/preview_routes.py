@@ -48,8 +48,7 @@ def register() -> None:
         return
     server.routes.get(f"{ROUTE}/init")(_init)
     server.routes.get(f"{ROUTE}/segments")(_segments)
-    # The head of an answer without an end would be sent with its body.
-    server.routes.get(f"{ROUTE}/stream", allow_head=False)(_stream)
+    server.routes.get(f"{ROUTE}/stream")(_stream)
 
 
 @contextmanager
@@ -120,6 +119,9 @@ async def _segments(request: web.Request) -> web.Response:
 
 async def _stream(request: web.Request) -> web.StreamResponse:
     """The whole preview as one answer that goes on until the run ends, for pages that may not use MediaSource."""
+    # aiohttp would send the body too. Not `allow_head`: ComfyUI adds each route again and fails on any option.
+    if request.method == "HEAD":
+        return web.Response(status=405, headers={**_HEADERS, "Allow": "GET"})
     run = _find(request)
     if isinstance(run, web.Response):
         return run

@@ -8,6 +8,7 @@ import io
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import av
@@ -330,6 +331,30 @@ def test_a_client_that_vanishes_leaves_nothing(routes, inside):
 
     serve(routes, talk)
     assert routes.fake.closed_in is not None or not routes.fake.threads, "closed, unless it had not begun"
+
+
+def test_sessions_that_end_slowly_keep_no_worker_of_the_server(routes):
+    gate = threading.Event()
+    routes.fake = FakeStream(hook=lambda first: gate.wait(20))
+
+    async def talk(client):
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        try:
+            for count in (1, 2):
+                ws = await connect(client)
+                await ws.send_str(start())
+                await send_sound(ws, 1)
+                while routes._slots.running < count:
+                    await asyncio.sleep(0.01)
+                ws._response.connection.transport.abort()
+            await asyncio.sleep(0.1)
+            assert await asyncio.wait_for(asyncio.to_thread(int, "7"), 10) == 7
+        finally:
+            gate.set()
+        while routes._slots.running:
+            await asyncio.sleep(0.01)
+
+    serve(routes, talk)
 
 
 def test_an_error_of_the_render_reaches_the_client(routes):

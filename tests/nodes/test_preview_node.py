@@ -121,6 +121,7 @@ def test_the_head_of_an_endless_answer_is_not_served(routes, server):
     routes.register()
     assert ask(server, "HEAD", "0" * 32 + "/stream") == 405
     assert ask(server, "GET", "0" * 32 + "/stream") == 404
+    assert [route.kwargs for route in server.routes] == [{}] * 3, "ComfyUI cannot add a route with options"
 
 
 def test_an_origin_that_is_no_address_is_foreign(routes, server):
