@@ -22,6 +22,8 @@ from .options import (
 
 DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
 DEMO_AVATAR = "demo_loop"
+_TOLD = ("stride mix", "key frames", "frames at rest", "viseme cache")
+"""Facts of the run's report that are shown without --json too."""
 
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
@@ -130,6 +132,7 @@ def _render(args: argparse.Namespace) -> int:
         "speed_x_realtime": round(float(result.duration) / seconds, 2),
         "frames_per_second": round(result.n_frames / seconds, 1),
         "peak_memory_mb": _peak_memory_mb(),
+        **{name: ctx.report.facts[name] for name in _TOLD if name in ctx.report.facts},
         "report": ctx.report.as_dict(),
     }
     print_facts(args, facts)
@@ -146,7 +149,7 @@ def _cadence_options(args: argparse.Namespace):
         "rest": False if args.no_rest else None,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    if args.cadence:
+    if args.cadence is not None:
         return CadenceOptions(args.cadence, **given, viseme_cache_mb=args.viseme_cache)
     if given:
         raise ValueError(

@@ -267,6 +267,10 @@ def slerp(start: Tensor, end: Tensor, position: Tensor) -> Tensor:
     return torch.where(cos.abs() <= MAX_COS, curved, straight).view(start.shape)
 
 
+SAID = {"dense": "every frame", "2": "every 2nd", "3": "every 3rd", "rest": "at rest"}
+"""What people are shown for the names of `StrideMix.shares`."""
+
+
 class StrideMix:
     """Counts what a run drew: frames by stride, at rest, and keys."""
 
@@ -289,8 +293,9 @@ class StrideMix:
         return {name: n / total for name, n in {**named, "rest": self.at_rest}.items()}
 
     def text(self) -> str:
-        """Such as "dense 40 %, 2 30 %, 3 10 %, rest 20 %"."""
-        return ", ".join(f"{name} {share:.0%}".replace("%", " %") for name, share in self.shares().items())
+        """Such as "every frame 40 %, every 2nd 30 %, every 3rd 10 %, at rest 20 %"; without what there was none of."""
+        shares = self.shares().items()
+        return ", ".join(f"{SAID[name]} {100 * share:.0f} %" for name, share in shares if share) or "nothing"
 
     def tell(self, report: Report) -> None:
         report.fact("stride mix", self.text())

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from .cadence import Cadence, FramePlan, StrideMix, plan_frames
+from .cadence import SAID, Cadence, FramePlan, StrideMix, plan_frames
 from .report import Report
 
 WIDTH, HEIGHT = 960, 240
@@ -115,5 +115,5 @@ def _legend(picture: np.ndarray, mix: StrideMix, fps: Fraction) -> None:
 
     x = write(f"{mix.frames} frames, {float(mix.frames / fps):.1f} s, {mix.keys} keys", 8, _INK)
     for (name, share), colour in zip(mix.shares().items(), COLOURS, strict=False):
-        label = name if name in ("dense", "rest") else f"every {name}"
-        x = write(f"{label} {share:.0%}", x, colour)
+        if share:
+            x = write(f"{SAID[name]} {100 * share:.0f} %", x, colour)

@@ -28,7 +28,7 @@ class StreamFrames(Protocol[Model]):
         model: Model,
         avatar: AvatarPacket,
         audio: LiveAudio | AudioClip,
-        fps: Fraction = Fraction(25),
+        fps: Fraction | int | str = Fraction(25),
         *,
         batch: int = 8,
         mask_mode: str = "mouth",

@@ -7,10 +7,12 @@ from fractions import Fraction
 
 from ..core.audio import AudioClip
 from ..core.cadence import CadenceOptions
+from ..core.color import MATRICES
 from ..core.frames import FrameChunk, FrameStream, RunContext
 from ..core.live_audio import LiveAudio
 from ..core.packet import AvatarPacket
 from ..core.streaming import FEATURES
+from ..core.timeline import parse_fps
 from .handle import MuseTalkModel
 from .live_speech import ClipSound, LiveSpeech
 from .render import CompositeStream, CropStream
@@ -22,7 +24,7 @@ def stream_musetalk(
     model: MuseTalkModel,
     avatar: AvatarPacket,
     audio: LiveAudio | AudioClip,
-    fps: Fraction = Fraction(25),
+    fps: Fraction | int | str = Fraction(25),
     *,
     batch: int = 8,
     mask_mode: str = "mouth",
@@ -38,6 +40,7 @@ def stream_musetalk(
     is begun when 480 ms of its sound have arrived.
 
     Args:
+        fps: as `timeline.parse_fps` takes it: 25, "29.97", Fraction(30000, 1001).
         first_batch: live features only: frames of the first chunk, 1 to `batch`; None for `batch`. 2 are begun after
             240 ms of sound, which helps where sound arrives faster than it plays (text to speech) and nowhere else: the
             second chunk needs as much sound as ever.
@@ -48,6 +51,9 @@ def stream_musetalk(
     Raises:
         ValueError: at the call: an avatar of another model, a value out of range, NV12 of odd sides.
     """
+    fps = parse_fps(fps)
+    if matrix is not None and matrix not in MATRICES:
+        raise ValueError(f"matrix {matrix!r} is unknown; use one of {', '.join(MATRICES)}, or None for RGB")
     speech = _heard(model, audio, fps, features, first_batch)
     if first_batch is not None and not 1 <= first_batch <= batch:
         raise ValueError(f"first_batch {first_batch} is outside 1..{batch}, the batch")

@@ -9,6 +9,7 @@ import shutil
 import cv2
 import numpy as np
 import pytest
+import soundfile
 from faces import clip as face_clip
 from faces import gray, portrait
 from harness.outcome import decode, run_well
@@ -54,6 +55,24 @@ def test_portrait_from_a_picture_to_a_video(client, inputs):
     assert moved[: (y1 + y2) // 2 - 8].max() < 25  # the codec's own
     [shown] = run.files("9")
     assert client.view(shown)[:4] == b"\x89PNG"
+
+
+def test_pauses_between_two_sounds_are_still(client, inputs):
+    """Half a second of tone in place of the sentence: 2.5 s, of which the middle 1.5 are silent."""
+    tone = 0.5 * np.sin(1300 * np.arange(11025) / 22050)
+    soundfile.write(inputs / "tone.wav", tone, 22050)
+    prompt = graph(
+        "musetalk_pauses", n4__avatar="demo", n7__filename_prefix="tests/pauses", n7__quality="high"
+    )
+    prompt["1"] = {"class_type": "LoadAudio", "inputs": {"audio": "tone.wav"}}
+    run = run_well(client, prompt)
+    [shown] = run.files("7")
+    frames = decode(client.view(shown)).frames
+    assert len(frames) == 63
+    moved = np.abs(np.diff(frames[27:46].numpy().astype(int), axis=0)).max()  # no key frame among them
+    assert moved <= 6  # the codec's own
+    [picture] = run.files("9")
+    assert client.view(picture)[:4] == b"\x89PNG"
 
 
 def test_video_loop_with_a_gap_keeps_every_frame(client, comfy_server, inputs):

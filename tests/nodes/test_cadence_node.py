@@ -31,7 +31,7 @@ def test_a_cadence_with_its_picture_and_report(run_node, speech):
     assert picture.shape == (1, 240, 960, 3)
     assert picture.dtype == torch.float32
     assert 0 <= float(picture.min()) <= float(picture.max()) <= 1
-    assert "stride mix: dense " in report
+    assert "stride mix: every frame " in report
     assert "frames at rest: 7" in report
 
 

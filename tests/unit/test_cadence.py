@@ -289,4 +289,4 @@ def test_the_mix_adds_up():
     mix.tell(report)
     assert report.facts["frames at rest"] == mix.at_rest == 6
     assert report.facts["key frames"] == f"{mix.keys} of 20"
-    assert report.facts["stride mix"].startswith("dense 15 %, 2 ")
+    assert report.facts["stride mix"].startswith("every frame 15 %, every 2nd ")

@@ -366,7 +366,7 @@ def test_the_stride_mix_is_known_while_the_run_goes_on(tiny_model, avatar):
     ctx, packet = RunContext(overlap=False), avatar(n=1)
     chunks = crops(tiny_model, packet, spoken(*SPEECH)).chunks(ctx, 8)
     next(chunks)
-    assert ctx.report.facts["stride mix"].startswith("dense ")
+    assert ctx.report.facts["stride mix"].startswith("every ")
     assert int(ctx.report.facts["key frames"].split(" of ")[1]) < 20
     chunks.close()
 
@@ -376,8 +376,8 @@ def test_the_report_says_what_was_drawn(tiny_model, avatar):
     run(crops(tiny_model, packet, spoken(*SPEECH)), ctx)
     facts = ctx.report.facts
     assert facts["frames at rest"] == 6
-    assert facts["stride mix"].startswith("dense ")
-    assert "rest 19 %" in facts["stride mix"]
+    assert facts["stride mix"].startswith("every ")
+    assert "at rest 19 %" in facts["stride mix"]
     assert facts["musetalk unet engine"] == "eager, batch 4, on cpu"
     assert ctx.report.warnings == {}
     quiet = RunContext()

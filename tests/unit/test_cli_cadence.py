@@ -50,7 +50,8 @@ def test_the_report_says_what_was_drawn(render):
     assert code == 0
     assert facts["frames"] == 20
     assert facts["report"]["frames at rest"] == 5
-    assert facts["report"]["stride mix"].endswith("rest 25 %")
+    assert facts["report"]["stride mix"].endswith("at rest 25 %")
+    assert facts["stride mix"] == facts["report"]["stride mix"]  # shown without --json too
     code, facts = render(
         "--cadence", "adaptive", "--no-rest", "--rms-threshold", "1", "--flux-threshold", "0.5"
     )
@@ -73,6 +74,7 @@ def test_the_viseme_cache_goes_with_any_cadence_or_none(render):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--cadence", ""), "cadence '' is unknown; use one of dense, 2, 3, adaptive"),
         (("--cadence", "4"), "cadence '4' is unknown; use one of dense, 2, 3, adaptive"),
         (("--cadence", "2", "--rms-threshold", "-1"), "rms_threshold -1.0 is outside 0..1"),
         (("--viseme-cache", "-1"), "a viseme cache of -1 MB; give 0 (none) to 4096"),

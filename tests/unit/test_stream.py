@@ -132,6 +132,9 @@ def test_what_cannot_work_is_refused_at_the_call(tiny_model, avatar, tone):
         ({"first_batch": 9}, "first_batch 9"),
         ({"batch": 0}, "batch 0"),
         ({"mask_mode": "x"}, "mask mode 'x'"),
+        ({"fps": 0}, "fps 0 is outside"),
+        ({"fps": "fast"}, "fps 'fast' is not a rate"),
+        ({"matrix": "bt2020"}, "matrix 'bt2020' is unknown; use one of bt709, bt601"),
     ):
         with pytest.raises(ValueError, match=said):
             stream_musetalk(ctx, tiny_model, packet, LiveAudio(16000), **kwargs)

@@ -3,6 +3,7 @@ import { Player } from "./player.mjs";
 
 const PLAYER_HEIGHT = 220;
 const TEXT_HEIGHT = 64;
+const MARGINS = 24; // what the canvas leaves free around a DOM widget, and the gap below the picture
 
 // What is shown of a state's figures, in this order: [text or null, title].
 const FIGURES = [
@@ -52,7 +53,10 @@ export class LivePanel {
       hideOnZoom: false,
       getValue: () => "",
       setValue: () => {},
-      getMinHeight: () => (this.#player ? PLAYER_HEIGHT : 0) + TEXT_HEIGHT,
+      getMinHeight: () => {
+        const text = this.#figures.scrollHeight + this.#note.offsetHeight + MARGINS;
+        return (this.#player ? PLAYER_HEIGHT : 0) + Math.max(TEXT_HEIGHT, text);
+      },
     });
     this.#widget.serialize = false; // neither in the saved graph nor in the prompt
     const removed = this.#widget.onRemove;
