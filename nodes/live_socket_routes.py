@@ -27,6 +27,7 @@ from .core.live_protocol import (
     parse_start,
 )
 from .core.live_session import LiveSession, LiveStream, SessionSlots, stage
+from .core.packet import AvatarPacket, PacketError
 from .core.report import Report
 from .live_routes import SESSIONS, max_sessions
 
@@ -60,16 +61,20 @@ def open_stream(
     """Open what `request` asks for: model, avatar, frames. Runs in the session's thread."""
     from .core.cadence import CadenceOptions
     from .musetalk.handle import EMBEDDED, MuseTalkModel
-    from .musetalk.presenters import resolve_avatar
     from .musetalk.render import check_avatar
     from .musetalk.stream import stream_musetalk
 
     ctx = LiveContext(is_cancelled, report)
     with stage("model"):
-        precision = request.precision or ("fp16" if ctx.device.type == "cuda" else "fp32")
+        card = ctx.device.type == "cuda"
+        precision = request.precision or ("fp16" if card else "fp32")
+        if precision == "fp8" and not card:
+            raise ValueError(
+                f"precision fp8 needs an NVIDIA card, this server computes on {ctx.device}; use fp32"
+            )
         model = MuseTalkModel(request.checkpoint or EMBEDDED, precision, tuple(search_roots()))
     with stage("avatar"):
-        avatar = resolve_avatar(ctx, request.avatar, model_folders("avatars"))
+        avatar = _avatar(ctx, request.avatar)
         check_avatar(model, avatar)
     width, height = avatar.info.size
     matrix = None if width % 2 or height % 2 else matrix_for_height(height)
@@ -79,6 +84,20 @@ def open_stream(
     cadence = CadenceOptions(request.cadence, rest=request.rest)
     chunks = stream_musetalk(ctx, model, avatar, audio, request.fps, matrix=matrix, cadence=cadence)
     return LiveStream(info, chunks)
+
+
+def _avatar(ctx: RunContext, name: str) -> AvatarPacket:
+    """Open an avatar; an error does not tell the client where this server keeps its files."""
+    from .musetalk.presenters import resolve_avatar
+
+    folders = model_folders("avatars")
+    try:
+        return resolve_avatar(ctx, name, folders)
+    except PacketError as e:
+        text = str(e)
+    for folder in folders:
+        text = text.replace(str(folder), "models/talkinghead/avatars")
+    raise PacketError(text)
 
 
 async def serve(request: web.Request) -> web.StreamResponse:

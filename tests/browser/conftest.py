@@ -14,6 +14,15 @@ from support import unavailable
 HERE = Path(__file__).resolve().parent
 
 
+def _without_realtime() -> list[str]:
+    """Return what goes before a command so that it cannot take real-time priority.
+
+    As root Chromium gives it to its audio threads; on two cores they then kept everything else from running, for six
+    minutes at a time ("sched: RT throttling activated").
+    """
+    return ["setpriv", "--bounding-set", "-sys_nice"] if shutil.which("setpriv") and os.geteuid() == 0 else []
+
+
 @pytest.fixture(scope="session")
 def page_script(comfy_server):
     """Return a function that runs a script of this folder on the server's page: (script, *arguments) -> its report."""
@@ -27,7 +36,7 @@ def page_script(comfy_server):
 
     def run(script: str, *args: str) -> dict:
         done = subprocess.run(
-            ["node", str(HERE / script), "--url", comfy_server.url, *args],
+            [*_without_realtime(), "node", str(HERE / script), "--url", comfy_server.url, *args],
             capture_output=True,
             text=True,
             env={**os.environ, "CHROMIUM": chromium},

@@ -43,6 +43,26 @@ def route_of(routes):
     return importlib.import_module(routes.__name__.replace("live_socket_routes", "live_routes"))
 
 
+@pytest.mark.parametrize(
+    ("wanted", "where", "said"),
+    [
+        ({"precision": "fp8"}, "model", "precision fp8 needs an NVIDIA card, this server computes on cpu"),
+        ({"avatar": "nobody"}, "avatar", "no avatar 'nobody' in models/talkinghead/avatars"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused_before_sound(node_classes, wanted, where, said):
+    package = node_classes["TalkingHeadWriteVideo"].__module__.rpartition(".")[0]
+    module, protocol, audio, report = (
+        importlib.import_module(f"{package}.{name}")
+        for name in ("live_socket_routes", "core.live_protocol", "core.live_audio", "core.report")
+    )
+    start = protocol.StartRequest(**{"avatar": "demo", "sample_rate": RATE} | wanted)
+    with pytest.raises(ValueError, match=said) as raised:
+        module.open_stream(start, audio.LiveAudio(RATE), lambda: False, report.Report())
+    assert raised.value.stage == where
+    assert "/models/" not in str(raised.value).replace("models/talkinghead", "", 1)
+
+
 def serve(routes, talk, handler=None):
     """Run `talk(client)` against a server with the route."""
 
