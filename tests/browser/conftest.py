@@ -15,12 +15,14 @@ HERE = Path(__file__).resolve().parent
 
 
 def _without_realtime() -> list[str]:
-    """Return what goes before a command so that it cannot take real-time priority.
+    """Return what goes before a command so that it has no real-time priority.
 
-    As root Chromium gives it to its audio threads; on two cores they then kept everything else from running, for six
-    minutes at a time ("sched: RT throttling activated").
+    SVT-AV1, run as root by an earlier test, gives the process SCHED_FIFO, children inherit it, and browsers that have it kept
+    everything else on two cores from running.
     """
-    return ["setpriv", "--bounding-set", "-sys_nice"] if shutil.which("setpriv") and os.geteuid() == 0 else []
+    if not (shutil.which("chrt") and shutil.which("setpriv") and os.geteuid() == 0):
+        return []
+    return ["chrt", "--other", "0", "setpriv", "--bounding-set", "-sys_nice"]
 
 
 @pytest.fixture(scope="session")
