@@ -8,6 +8,8 @@ from functools import lru_cache
 
 import av
 
+from .thread_priority import callers_scheduling
+
 CODECS = ("auto", "h264_nvenc", "libx264", "hevc_nvenc", "libx265", "av1_nvenc", "libsvtav1")
 
 
@@ -103,7 +105,8 @@ def encoder_problem(codec: str, width: int, height: int) -> str | None:
         context.time_base = Fraction(1, 25)
         if codec == "libx265":
             context.options = {"x265-params": "log-level=error"}
-        context.open()
+        with callers_scheduling():
+            context.open()
     except (av.error.FFmpegError, OSError, ValueError) as e:
         return getattr(e, "strerror", None) or str(e)
     return None

@@ -26,6 +26,7 @@ from .packet_tap import TappedBox, TapThread
 from .pictures import Pictures, even_size
 from .report import Report
 from .sound_copy import CopiedSound, copied_sound
+from .thread_priority import callers_scheduling
 
 FORMATS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
 AUDIO_PIECE = 8192
@@ -95,7 +96,8 @@ class VideoFile:
             if audio is not None:
                 self._copied = copied_sound(self._box, audio, kind, report)
                 self._sound = self._copied or _Sound(self._box, audio, report)
-            self._box.start_encoding()
+            with callers_scheduling():
+                self._box.start_encoding()
             if tap:
                 tap.begin(self._video, self._sound and self._sound.stream)
         except BaseException:

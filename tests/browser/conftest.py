@@ -14,17 +14,6 @@ from support import unavailable
 HERE = Path(__file__).resolve().parent
 
 
-def _without_realtime() -> list[str]:
-    """Return what goes before a command so that it has no real-time priority.
-
-    SVT-AV1, run as root by an earlier test, gives the process SCHED_FIFO, children inherit it, and browsers that have it kept
-    everything else on two cores from running.
-    """
-    if not (shutil.which("chrt") and shutil.which("setpriv") and os.geteuid() == 0):
-        return []
-    return ["chrt", "--other", "0", "setpriv", "--bounding-set", "-sys_nice"]
-
-
 @pytest.fixture(scope="session")
 def page_script(comfy_server):
     """Return a function that runs a script of this folder on the server's page: (script, *arguments) -> its report."""
@@ -38,7 +27,7 @@ def page_script(comfy_server):
 
     def run(script: str, *args: str) -> dict:
         done = subprocess.run(
-            [*_without_realtime(), "node", str(HERE / script), "--url", comfy_server.url, *args],
+            ["node", str(HERE / script), "--url", comfy_server.url, *args],
             capture_output=True,
             text=True,
             env={**os.environ, "CHROMIUM": chromium},
