@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
@@ -78,9 +79,9 @@ def open_stream(
         check_avatar(model, avatar)
     width, height = avatar.info.size
     matrix = None if width % 2 or height % 2 else matrix_for_height(height)
-    info = FrameInfo(width, height, request.fps, 0)
+    info = FrameInfo(width, height, request.fps, None)
     if matrix:
-        info = FrameInfo(width, height, request.fps, 0, "nv12", matrix, "limited")
+        info = replace(info, layout="nv12", matrix=matrix, range="limited")
     cadence = CadenceOptions(request.cadence, rest=request.rest)
     chunks = stream_musetalk(ctx, model, avatar, audio, request.fps, matrix=matrix, cadence=cadence)
     return LiveStream(info, chunks)

@@ -37,7 +37,9 @@ class FakeStream:
             raise self._fail_open
         self._fps = Fraction(25)
         report.fact("engine", "fake")
-        return LiveStream(FrameInfo(*self._size, self._fps, 0, "nv12", "bt601", "limited"), self._run(audio))
+        return LiveStream(
+            FrameInfo(*self._size, self._fps, None, "nv12", "bt601", "limited"), self._run(audio)
+        )
 
     def _run(self, audio):
         self.threads.add(threading.current_thread())

@@ -172,9 +172,8 @@ class StageEngine:
         self._turns = device_turns(f"{device.type}:{device.index or 0}")
         self._stream = _side_stream(device.index or 0) if device.type == "cuda" else None
         self._weights = _places(function)
-        with (
-            self._turns.turn()
-        ):  # what is recorded on the card's stream must not hold a batch of another engine
+        # What is recorded on the card's stream must not hold a batch of another engine.
+        with self._turns.turn():
             self._open(options.batch)
 
     @property

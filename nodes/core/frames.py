@@ -46,8 +46,9 @@ class StageError(RuntimeError):
 class FrameInfo:
     """What is known of a stream before it runs.
 
-    n_frames is None for a stream whose end is not known before it comes (live sound). width, height in pixels; layout "rgb" (n,H,W,3) or "nv12" (n,H*3/2,W), uint8; matrix ("bt709" or
-    "bt601") and range describe nv12 content and are None for rgb.
+    n_frames is None for a stream whose end is not known before it comes (live sound). width, height in pixels; layout
+    "rgb" (n,H,W,3) or "nv12" (n,H*3/2,W), uint8; matrix ("bt709" or "bt601") and range describe nv12 content and are None
+    for rgb.
     """
 
     width: int

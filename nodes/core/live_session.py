@@ -47,7 +47,7 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class LiveStream:
-    """What a session shows: frames as `info` says (n_frames is not known and means nothing), as the sound allows."""
+    """What a session shows: frames as `info` says (n_frames is None: not known), as the sound allows."""
 
     info: FrameInfo
     chunks: Iterator[FrameChunk]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 
@@ -118,21 +117,21 @@ class VideoFile:
 
     def write(self, pixels: np.ndarray) -> None:
         """Encode the next frame, shaped info.frame_shape, and the sound that belongs beside it."""
-        with self._timed("convert"):
+        with self._report.timed("convert"):
             picture = self._pictures.make(pixels, self._done)
-        with self._timed("encode"):
+        with self._report.timed("encode"):
             self._box.mux(self._video.encode(picture))
         self._done += 1
         if self._sound:
-            with self._timed("sound"):
+            with self._report.timed("sound"):
                 self._sound.advance(self._done / self._info.fps)
 
     def finish(self) -> None:
         """Write what the encoders still hold and close the file."""
-        with self._timed("encode"):
+        with self._report.timed("encode"):
             self._box.mux(self._video.encode(None))
         if self._sound:
-            with self._timed("sound"):
+            with self._report.timed("sound"):
                 self._sound.finish()
         self._box.close()
 
@@ -144,9 +143,6 @@ class VideoFile:
             self._box.close()
         except Exception:  # a full disk fails again while closing; the file is removed anyway
             return
-
-    def _timed(self, stage: str) -> AbstractContextManager:
-        return self._report.timed(stage)
 
 
 class _Sound:
