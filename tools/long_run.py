@@ -25,7 +25,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import psutil
 
-from talkinghead.nodes.core.audio import BLOCK, AudioClip, rebatch
+from talkinghead.nodes.core.audio import BLOCK, AudioClip
+from talkinghead.nodes.core.bench import SPEECH_LIKE_RATE as RATE
+from talkinghead.nodes.core.bench import speech_like
 from talkinghead.nodes.core.cadence import MODES, Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.images import parse_size
@@ -36,29 +38,19 @@ from talkinghead.nodes.musetalk.presenters import demo_presenters
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 
-RATE = 16000
 WARM_UP = 0.1
 """Part of the run that is left out of the comparison: buffers and plates fill."""
 
 
 class MadeUpSpeech(AudioClip):
-    """Syllables of a gliding voice, five a second, with a pause every seventh second; the same at every reading."""
+    """Made as it is read; the same at every reading."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(RATE, 1, seconds * RATE, "made-up speech")
 
     def blocks(self, size: int = BLOCK) -> Iterator[np.ndarray]:
-        yield from rebatch((self._second(k) for k in range(self.n_samples // RATE)), size)
-
-    def _second(self, k: int) -> np.ndarray:
-        rng, t = np.random.default_rng(k), np.arange(RATE) / RATE
-        noise = rng.standard_normal(RATE)
-        if k % 7 == 6:
-            return (1e-3 * noise).astype(np.float32)[None]
-        phase = 2 * np.pi * np.cumsum(110 + 40 * rng.random() + 15 * np.sin(2 * np.pi * t)) / RATE
-        voice = sum(np.sin(n * phase) * rng.random() / n for n in range(1, 12))
-        syllables = np.sin(np.pi * 5 * t) ** 2 * np.repeat(0.3 + 0.7 * rng.random(5), RATE // 5)
-        return (0.25 * syllables * (voice + 0.1 * noise)).clip(-1, 1).astype(np.float32)[None]
+        for start in range(0, self.n_samples, size):
+            yield speech_like(start, min(size, self.n_samples - start))[None]
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"{self.name} {self.n_samples}".encode()).hexdigest()

@@ -17,10 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 STRIDES = (1, 2, 3)
+SPEECH_LIKE_RATE = 16000
 TARGET_FPS, HEADROOM = 25.0, 1.25
 """A stride is recommended that is projected to give this many frames a second, with this headroom: encoder, sound and
 the reading of the avatar are not in the whole path."""
@@ -289,3 +291,12 @@ def advise(whole: Sequence[Row], network: Sequence[Row]) -> Advice:
     fps = {stride: 1000.0 / (part / stride + chosen.ms - part) for stride in STRIDES if part or stride == 1}
     enough = [stride for stride, speed in fps.items() if speed >= TARGET_FPS * HEADROOM]
     return Advice(chosen.backend, chosen.batch, chosen.precision, fps, min(enough, default=max(fps)))
+
+
+def speech_like(start: int, count: int) -> np.ndarray:
+    """Return samples `start` .. of an endless sound of syllables and pauses: float32 (count,) at SPEECH_LIKE_RATE, the
+    same wherever it is cut."""
+    t = np.arange(start, start + count, dtype=np.float64) / SPEECH_LIKE_RATE
+    voice = sum(np.sin(2 * np.pi * 120 * k * t + k) / k for k in range(1, 9))
+    spoken = np.sin(2 * np.pi * 2.2 * t) ** 2 * (np.sin(2 * np.pi * 0.23 * t) > -0.8)
+    return (0.15 * voice * spoken).astype(np.float32)

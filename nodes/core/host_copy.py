@@ -7,10 +7,15 @@ pass as they are.
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import torch
+
+T = TypeVar("T")
+UNDER_WAY = 2
+"""Batches that a card is given before the host looks at the first."""
 
 
 class Arriving:
@@ -63,3 +68,20 @@ class HostCopies:
         # torch must not give the memory to others before the side stream has read it.
         frames.record_stream(self._stream)
         return Arriving(buffer[: frames.shape[0]], arrived, lambda: self._free.put(buffer))
+
+
+def one_ahead(batches: Iterator[T | None], device: torch.device) -> Iterator[T | None]:
+    """On a card: yield a batch when the next one has been started, so that the card never waits for the host; or when
+    None says that there is no next one yet. None is passed on."""
+    if device.type != "cuda":
+        yield from batches
+        return
+    waiting: T | None = None
+    for batch in batches:
+        if waiting is not None:
+            yield waiting
+        if batch is None:
+            yield None
+        waiting = batch
+    if waiting is not None:
+        yield waiting

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.bench import machine_facts
+from ..core.bench import SPEECH_LIKE_RATE as RATE
+from ..core.bench import machine_facts, speech_like
 from ..core.cadence import CadenceOptions
 from ..core.color import matrix_for_height
 from ..core.engine_spec import EngineIdentity
@@ -31,7 +32,7 @@ from ..core.frames import FrameChunk, RunCancelled, RunContext
 from ..core.host_copy import Arriving, HostCopies
 from ..core.live_audio import LiveAudio
 from ..core.packet import AvatarPacket
-from ..core.pool import Resident, open_resident
+from ..core.pool import AvatarPool, Resident
 from .bake import build_avatar
 from .bench_engines import made_nets
 from .config import OFFICIAL, MuseTalkConfig
@@ -40,7 +41,7 @@ from .live_speech import sound_needed
 from .model import MuseTalkNets
 from .stream import stream_musetalk
 
-FPS, RATE = Fraction(25), 16000
+FPS = Fraction(25)
 CHUNKS_MS = (80, 160, 320, 640)
 _AVATAR_FRAMES = 25
 _SAMPLES = 12
@@ -106,24 +107,21 @@ def run_live(options: LiveOptions, tell: Callable[[str], object] = lambda line: 
 
 
 class _WarmContext(RunContext):
-    """Keeps every avatar it was asked for, as a server does."""
+    """Keeps its avatars warm, as a server does."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self._stack, self._residents = ExitStack(), {}
+        self._pool = AvatarPool(max_bytes=1 << 30)
 
     def __enter__(self) -> _WarmContext:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._residents.clear()
-        self._stack.close()
+        self._pool.flush()
         self.close_engines()
 
     def use_avatar(self, packet: AvatarPacket) -> AbstractContextManager[Resident]:
-        if packet.digest not in self._residents:
-            self._residents[packet.digest] = self._stack.enter_context(open_resident(packet, self.device))
-        return nullcontext(self._residents[packet.digest])
+        return self._pool.use(packet, self.device)
 
 
 @dataclass(frozen=True)
@@ -308,15 +306,6 @@ def _until_heard(audio: LiveAudio) -> None:
     while not audio.waits:
         time.sleep(0.002)
     time.sleep(0.05)
-
-
-def speech_like(start: int, count: int) -> np.ndarray:
-    """Samples `start` .. of an endless sound of syllables: float32 (count,) at 16 kHz, the same wherever it is cut."""
-    t = np.arange(start, start + count, dtype=np.float64) / RATE
-    voice = sum(np.sin(2 * np.pi * 120 * k * t + k) / k for k in range(1, 9))
-    return (0.15 * voice * np.sin(2 * np.pi * 2.2 * t) ** 2 * (np.sin(2 * np.pi * 0.23 * t) > -0.8)).astype(
-        np.float32
-    )
 
 
 def _avatar(ctx: RunContext, model: MuseTalkModel, folder: Path, frame: tuple[int, int]) -> AvatarPacket:

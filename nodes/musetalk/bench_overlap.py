@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from ..core.audio import AudioClip, MemoryAudio
-from ..core.bench import machine_facts
+from ..core.bench import SPEECH_LIKE_RATE as RATE
+from ..core.bench import machine_facts, speech_like
 from ..core.frames import RunContext
 from ..core.images import cover, cover_box
 from ..core.packet import AvatarPacket
@@ -37,7 +38,7 @@ from .render import CompositeStream, CropStream
 from .source import read_source
 from .speech import Speech
 
-FPS, RATE = Fraction(25), 16000
+FPS = Fraction(25)
 WAYS = {False: "sequential", True: "overlapped"}
 THREADS = {
     "features": ("speech features",),
@@ -98,7 +99,7 @@ def run_overlap(
     """
     model = model or MuseTalkModel(precision=options.precision)
     before, ctx = torch.get_num_threads(), RunContext(options.device)
-    sound = syllables(options.seconds)
+    sound = MemoryAudio(speech_like(0, options.seconds * RATE), RATE)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         avatar = demo_at(ctx, model, "demo_loop", options.frame, Path(folder))
         crops = CropStream(model, avatar, Speech(model, sound, FPS), options.batch)
@@ -179,15 +180,6 @@ def _by_thread(seconds: list[dict[str, float]]) -> dict[str, float]:
         name: round(statistics.median(sum(s.get(stage, 0.0) for stage in stages) for s in seconds), 3)
         for name, stages in THREADS.items()
     }
-
-
-def syllables(seconds: int) -> MemoryAudio:
-    """Return made-up speech: a voice of eleven harmonics, four swells a second, with a little noise."""
-    t = np.arange(seconds * RATE) / RATE
-    voice = sum(np.sin(2 * np.pi * 125 * n * t) / n for n in range(1, 12))
-    noise = np.random.default_rng(0).standard_normal(len(t))
-    swell = np.sin(np.pi * 4 * t) ** 2
-    return MemoryAudio((0.2 * swell * (voice + 0.1 * noise)).clip(-1, 1).astype(np.float32), RATE)
 
 
 def demo_at(

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from ..core.cadence import CadenceOptions, FramePlan, StrideMix, plan_frames, slerp
 from ..core.frames import Placement, RunContext
-from ..core.host_copy import Arriving, HostCopies
+from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead
 from ..core.loudness import LiveLoudness
-from ..core.overlap import ahead
 from ..core.pool import Resident
 from ..core.report import FrameList, Report
 from .rest import RestFaces
+from .speech import windows_ahead
 from .split_stages import decoder_stage, unet_stage
 from .stage_runner import StageRunner
 from .whisper import upload
@@ -37,8 +37,6 @@ _HELD = 4
 """Batches of frames that may wait for a pass to fill up, before it runs padded."""
 _STEADY = {"dense": 1, "2": 2, "3": 3, "adaptive": 2}
 """Frames of steady live speech for one key: a chunk's keys fill passes of the UNet that are smaller by this."""
-_UNDER_WAY = 2
-"""Passes of a stage that a card is given before the host looks at the first."""
 
 
 @dataclass(eq=False)
@@ -149,7 +147,7 @@ class CadenceRun:
         self._unet = StageRunner(ctx, stream.model, unet_stage, rows)
         self._decoder = StageRunner(ctx, stream.model, decoder_stage, stream.batch)
         self._rest = RestFaces(ctx, stream.model, resident, self._unet, self._decoder, stream.batch)
-        self._key_flags, self._crop_flags = HostCopies(_UNDER_WAY), HostCopies(_UNDER_WAY)
+        self._key_flags, self._crop_flags = HostCopies(UNDER_WAY), HostCopies(UNDER_WAY)
         self._keys: dict[int, DrawnFrame] = {}
         self._mix, self._loudest = StrideMix(), 0.0
         self._faceless, self._broken, self._again = FrameList(), FrameList(), FrameList()
@@ -161,15 +159,13 @@ class CadenceRun:
 
     def batches(self) -> Generator[tuple[Tensor, Placement], None, None]:
         """Yield the crops of every frame, in order, with their placement."""
-        from .render import _one_ahead
-
         device = self._ctx.device
         if self._is_live and self._options.rest:
             with self._ctx.report.timed("neural"):
                 self._rest.crop(0)  # before there is sound: later a chunk would be late for it
         with closing(self._planned()) as planned:
-            drawn = self._between_keys(_one_ahead(self._drawing(planned), device))
-            for pictures in _one_ahead(self._decoding(drawn), device):
+            drawn = self._between_keys(one_ahead(self._drawing(planned), device))
+            for pictures in one_ahead(self._decoding(drawn), device):
                 if pictures is None:
                     continue
                 shown = self._shown(pictures)
@@ -200,12 +196,10 @@ class CadenceRun:
 
     def _planned(self) -> Generator[DrawnFrame | None, None, None]:
         """Yield every frame with its plan. None: live speech has no more at hand and will wait for sound."""
-        from .render import WINDOWS_AHEAD
-
         fps, start = self._speech.fps, 0
         energies, make, n = self._listen()
         plans = plan_frames(self._heard(energies), self._options, fps, self._usable(fps))
-        windows = ahead(self._ctx, make, max(2, WINDOWS_AHEAD // n), "Speech features")
+        windows = windows_ahead(self._ctx, make, n)
         with closing(windows):
             for tokens in windows:
                 if tokens is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,25 +13,19 @@ import torch
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.cadence import Cadence
 from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
-from ..core.host_copy import Arriving, HostCopies
+from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead
 from ..core.overlap import ahead
 from ..core.packet import AvatarPacket, PacketReader
 from ..core.report import FrameList
 from .handle import MuseTalkModel
-from .speech import Heard
+from .speech import Heard, windows_ahead
 
 if TYPE_CHECKING:
     from ..core.cadence import CadenceOptions
     from ..core.pool import Resident
     from .viseme_memory import VisemeMemory
 
-T = TypeVar("T")
 MAX_BATCH = 64
-_UNDER_WAY = 2
-"""Batches that a card is given before the host looks at the first."""
-WINDOWS_AHEAD = 64
-"""Video frames whose speech features are ready before the network asks: 5 MB in fp32 for the official model. Every 30 s
-piece of sound must be read, resampled and encoded in the time these frames last: 100 ms on a card at 640 frames a second."""
 BATCHES_AHEAD = 2
 """Batches of crops made before the composite asks, the one in work included: 3 MB at batch 8 for 256x256 crops."""
 _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
@@ -112,7 +106,7 @@ class CropStream(FrameStream):
                 ctx.use_avatar(self.avatar) as resident,
                 closing(self._batches(ctx, resident, network)) as batches,
             ):
-                for batch in _one_ahead(batches, ctx.device):
+                for batch in one_ahead(batches, ctx.device):
                     if batch is None:
                         continue
                     with ctx.report.timed("neural"):
@@ -139,8 +133,7 @@ class CropStream(FrameStream):
         None: the speech has no more at hand and will wait for sound.
         """
         start = 0
-        depth = max(2, WINDOWS_AHEAD // self.batch)
-        windows = ahead(ctx, lambda: self.speech.windows(ctx, self.batch), depth, "Speech features")
+        windows = windows_ahead(ctx, lambda: self.speech.windows(ctx, self.batch), self.batch)
         with closing(windows):
             for tokens in windows:
                 if tokens is None:
@@ -168,23 +161,6 @@ class _Batch:
     finite: Arriving
 
 
-def _one_ahead(batches: Iterator[T | None], device: torch.device) -> Iterator[T | None]:
-    """On a card: give a batch when the next one has been started, so that the card never waits for the host; or when
-    None says that there is no next one yet. None is passed on."""
-    if device.type != "cuda":
-        yield from batches
-        return
-    waiting: T | None = None
-    for batch in batches:
-        if waiting is not None:
-            yield waiting
-        if batch is None:
-            yield None
-        waiting = batch
-    if waiting is not None:
-        yield waiting
-
-
 def crops_ahead(
     ctx: RunContext, crops: FrameStream, n: int, on_card: bool
 ) -> Generator[FrameChunk, None, None]:
@@ -208,7 +184,7 @@ class _Network:
                 f"fp8 is for the cuda graph backend on Hopper cards and newer; {self._runner.backend} runs in fp16"
             )
         self._again = FrameList()
-        self._flags = HostCopies(_UNDER_WAY)
+        self._flags = HostCopies(UNDER_WAY)
 
     def start(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, Arriving]:
         """Begin a batch: crops (n, crop, crop, 3) uint8 on the engine's device, and whether each is finite."""

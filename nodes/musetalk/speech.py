@@ -7,7 +7,7 @@ memory does not grow with the audio.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
@@ -17,12 +17,16 @@ import torch
 from ..core.audio import AudioClip, pieces, resampled_length
 from ..core.frames import RunContext
 from ..core.loudness import frame_energies
+from ..core.overlap import ahead
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
 from .whisper import log_mel, upload
 
 SAMPLE_RATE = 16000
 SAMPLES_PER_ROW = 320
+WINDOWS_AHEAD = 64
+"""Video frames whose speech features are ready before the network asks: 5 MB in fp32 for the official model. Every 30 s
+piece of sound must be read, resampled and encoded in the time these frames last: 100 ms on a card at 640 frames a second."""
 
 
 class Heard(Protocol):
@@ -131,3 +135,10 @@ def silent_tokens(ctx: RunContext, model: MuseTalkModel) -> torch.Tensor:
         states = ctx.load(model).encode_audio(mel)[0]
         middle = len(states) // 2
         return states[middle : middle + model.config.window_rows].flatten(0, 1).clone()
+
+
+def windows_ahead(
+    ctx: RunContext, make: Callable[[], Iterator[torch.Tensor | None]], n: int
+) -> Generator[torch.Tensor | None, None, None]:
+    """Yield the windows that `make()` gives, `n` frames each, made ahead of the network."""
+    return ahead(ctx, make, max(2, WINDOWS_AHEAD // n), "Speech features")

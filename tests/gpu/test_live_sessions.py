@@ -10,11 +10,11 @@ from fractions import Fraction
 import pytest
 import torch
 
+from talkinghead.nodes.core.bench import speech_like
 from talkinghead.nodes.core.frames import FrameInfo, RunContext
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.live_protocol import StartRequest
 from talkinghead.nodes.core.live_session import LiveSession, LiveStream
-from talkinghead.nodes.musetalk.bench_live import speech_like
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.stream import stream_musetalk
@@ -78,7 +78,7 @@ def test_a_session_from_sound_to_bytes(packet):
     model, shared = MuseTalkModel(precision="fp16"), RunContext("cuda")
 
     def open_stream(audio, is_cancelled, report):
-        info = FrameInfo(*packet.info.size, Fraction(25), 0, "nv12", "bt601", "limited")
+        info = FrameInfo(*packet.info.size, Fraction(25), None, "nv12", "bt601", "limited")
         return LiveStream(info, stream_musetalk(shared.nested(), model, packet, audio, matrix="bt601"))
 
     for _ in range(2):

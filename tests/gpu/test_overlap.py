@@ -10,9 +10,11 @@ from fractions import Fraction
 import pytest
 import torch
 
+from talkinghead.nodes.core.audio import MemoryAudio
+from talkinghead.nodes.core.bench import speech_like
 from talkinghead.nodes.core.frames import RunCancelled, RunContext
 from talkinghead.nodes.core.overlap import ahead
-from talkinghead.nodes.musetalk.bench_overlap import demo_at, syllables
+from talkinghead.nodes.musetalk.bench_overlap import demo_at
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
@@ -45,7 +47,12 @@ def film(tmp_path_factory):
 
     def make(seconds):
         return CompositeStream(
-            CropStream(model, avatar, Speech(model, syllables(seconds), Fraction(25))), avatar
+            CropStream(
+                model,
+                avatar,
+                Speech(model, MemoryAudio(speech_like(0, seconds * 16000), 16000), Fraction(25)),
+            ),
+            avatar,
         )
 
     return make

@@ -14,7 +14,6 @@ from talkinghead.nodes.musetalk.bench_overlap import (
     _row,
     overlap_table,
     run_overlap,
-    syllables,
 )
 
 CPU = torch.device("cpu")
@@ -106,12 +105,3 @@ def test_what_cannot_be_measured_is_refused():
     args = argparse.Namespace(size="full", overlap=True)
     with pytest.raises(ValueError, match="embedded engine"):
         cli_bench._bench_overlap(args, CPU)
-
-
-def test_the_sound_is_speech_like_and_always_the_same():
-    sound = syllables(2)
-    assert sound.n_samples == 32000
-    assert sound.fingerprint() == syllables(2).fingerprint()
-    samples = sound.samples[0]
-    assert 0.1 < abs(samples).max() <= 1
-    assert abs(samples[:80]).max() < 0.01

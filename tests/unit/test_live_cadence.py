@@ -188,10 +188,12 @@ def test_a_chunk_comes_as_soon_as_its_sound_is_there(tiny_model, avatar, mode, m
 
 def test_a_card_does_not_keep_a_chunk_while_sound_is_awaited(tiny_model, avatar, monkeypatch):
     """The order of work on a card, run here: what is one ahead is given when the speech has no more at hand."""
-    from talkinghead.nodes.musetalk import render
+    from talkinghead.nodes.musetalk import cadence_render
 
-    one_ahead = render._one_ahead
-    monkeypatch.setattr(render, "_one_ahead", lambda batches, _: one_ahead(batches, torch.device("cuda")))
+    one_ahead = cadence_render.one_ahead
+    monkeypatch.setattr(
+        cadence_render, "one_ahead", lambda batches, _: one_ahead(batches, torch.device("cuda"))
+    )
     audio, sound = LiveAudio(RATE), spoken((2, 0.2))
     chunks = stream_musetalk(RunContext(), tiny_model, avatar(), audio, cadence=CadenceOptions("3"))
     audio.push(sound[:8960])

@@ -9,6 +9,7 @@ import torch
 from talkinghead.nodes.core import engine as engine_module
 from talkinghead.nodes.core.engine_spec import EngineSkipped
 from talkinghead.nodes.core.frames import RunContext
+from talkinghead.nodes.core.host_copy import one_ahead
 from talkinghead.nodes.musetalk.engine import (
     MuseTalkStage,
     build_engine,
@@ -19,7 +20,7 @@ from talkinghead.nodes.musetalk.engine import (
     musetalk_stage,
 )
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.render import CompositeStream, CropStream, _one_ahead
+from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 
 
@@ -312,17 +313,17 @@ def test_a_card_gets_the_next_batch_before_anyone_waits_for_the_last():
             log.append(f"start {k}")
             yield k
 
-    for k in _one_ahead(batches(), torch.device("cuda")):
+    for k in one_ahead(batches(), torch.device("cuda")):
         log.append(f"finish {k}")
     assert log == ["start 0", "start 1", "finish 0", "start 2", "finish 1", "finish 2"]
     log.clear()
-    for k in _one_ahead(batches(), torch.device("cpu")):
+    for k in one_ahead(batches(), torch.device("cpu")):
         log.append(f"finish {k}")
     assert log == ["start 0", "finish 0", "start 1", "finish 1", "start 2", "finish 2"]
-    assert list(_one_ahead(iter(()), torch.device("cuda"))) == []
+    assert list(one_ahead(iter(()), torch.device("cuda"))) == []
 
 
 def test_a_card_gives_the_last_batch_before_it_waits_for_sound():
     given = [1, None, None, 2, 3, None, 4]
     for device, wanted in (("cuda", [1, None, None, 2, 3, None, 4]), ("cpu", given)):
-        assert list(_one_ahead(iter(given), torch.device(device))) == wanted
+        assert list(one_ahead(iter(given), torch.device(device))) == wanted
