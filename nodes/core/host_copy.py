@@ -1,4 +1,4 @@
-"""Bringing frames to the host without holding up the device: pinned buffers in turn, copied on a stream of their own.
+"""Copies between host and device that hold up neither: to the host through pinned buffers in turn, on their own stream.
 
 The producer says `send` and goes on; whoever encodes waits for that copy alone. Frames that are on the host already
 pass as they are.
@@ -85,3 +85,13 @@ def one_ahead(batches: Iterator[T | None], device: torch.device) -> Iterator[T |
         waiting = batch
     if waiting is not None:
         yield waiting
+
+
+def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a tensor of the host to `device`; on a CUDA device without waiting for what is queued there.
+
+    Through page-locked memory, which torch keeps until the copy is done: from other memory the driver may wait.
+    """
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..musetalk.whisper import upload
+from ..core.host_copy import upload
 from .condition import Condition
 from .schedule import MotionNoise, sample, step_times
 from .smooth import POSE, average_range

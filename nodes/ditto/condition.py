@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.host_copy import upload
 from ..core.timeline import cycle_indices
-from ..musetalk.whisper import upload
 
 EMOTIONS = ("angry", "disgust", "fear", "happy", "neutral", "sad", "surprise", "contempt")
 NEUTRAL = EMOTIONS.index("neutral")

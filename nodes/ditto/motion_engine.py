@@ -7,11 +7,13 @@ recorded. Guidance, and the two passes it needs, lie inside the step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from ..core.engine_reopen import ReopeningEngine
 from ..core.engine_spec import StageSpec, TensorSpec
 from .lmdm import LMDM
 
@@ -86,7 +88,7 @@ class MotionEngines:
 
     def __init__(self, open_stage: Callable[[StageMaker], StageEngine], device: torch.device) -> None:
         self._open, self.weights_device = open_stage, device
-        self._engines: dict[StageMaker, StageEngine] = {}
+        self._engines: dict[StageMaker, ReopeningEngine] = {}
 
     def encode(self, cond: Tensor) -> tuple[Tensor, Tensor]:
         """As `LMDM.encode`."""
@@ -98,8 +100,7 @@ class MotionEngines:
         step = self._engine(step_stage)
         return step(x=x, cond_frame=cond_frame, tokens=tokens, hidden=hidden, time=time)["x0"]
 
-    def _engine(self, stage: StageMaker) -> StageEngine:
-        engine = self._engines.get(stage)
-        if engine is None or engine.closed:
-            engine = self._engines[stage] = self._open(stage)
-        return engine
+    def _engine(self, stage: StageMaker) -> ReopeningEngine:
+        if stage not in self._engines:
+            self._engines[stage] = ReopeningEngine(partial(self._open, stage))
+        return self._engines[stage]

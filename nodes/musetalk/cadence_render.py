@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.cadence import CadenceOptions, FramePlan, StrideMix, plan_frames, slerp
 from ..core.frames import Placement, RunContext
-from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead
+from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead, upload
 from ..core.loudness import LiveLoudness
 from ..core.pool import Resident
 from ..core.report import FrameList, Report
@@ -28,7 +28,6 @@ from .rest import RestFaces
 from .speech import windows_ahead
 from .split_stages import decoder_stage, unet_stage
 from .stage_runner import StageRunner
-from .whisper import upload
 
 if TYPE_CHECKING:
     from .render import CropStream

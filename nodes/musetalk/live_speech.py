@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,16 +27,17 @@ from torch import Tensor, nn
 
 from ..core.audio import SPEECH_RATE, AudioClip, mono_blocks
 from ..core.cadence import LOOK_AHEAD
-from ..core.engine_spec import EngineClosed, StageSpec, TensorSpec
+from ..core.engine_reopen import ReopeningEngine
+from ..core.engine_spec import StageSpec, TensorSpec
 from ..core.frames import RunContext
+from ..core.host_copy import upload
 from ..core.report import Report
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
 from .speech import SAMPLES_PER_ROW
-from .whisper import N_FFT, floored, mel_filters, mel_level, upload
+from .whisper import N_FFT, floored, mel_filters, mel_level
 
 if TYPE_CHECKING:
-    from ..core.engine import StageEngine
     from ..core.loudness import LiveLoudness
     from .model import MuseTalkNets
 
@@ -202,7 +204,9 @@ class _Listener:
         self._frame = 0
         self._due = HOP_ROWS * SAMPLES_PER_ROW
         # Before the first sound is there, for opening takes longer than a frame may.
-        self._engine = self._open()
+        # Its choice of backend is no news for the report of the run.
+        open_engine = partial(ctx.engine, self._model, live_stage, 1, report=Report())
+        self._engine = ReopeningEngine(open_engine, ctx.check_cancelled)
 
     def feed(self, block: np.ndarray) -> Iterator[Tensor]:
         """Take 16 kHz samples; yield the tokens (k, n_tokens, width) of the frames that each evaluation makes ready."""
@@ -258,18 +262,9 @@ class _Listener:
         self._frame += count
         return tokens.flatten(1, 2)
 
-    def _open(self) -> StageEngine:
-        # Its choice of backend is no news for the report of the run.
-        return self._ctx.engine(self._model, live_stage, 1, report=Report())
-
     def _states(self, sound: Tensor, first: Tensor) -> Tensor:
-        while True:
-            device = self._engine.device
-            try:
-                return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
-            except EngineClosed:  # its memory was wanted for something else meanwhile
-                self._ctx.check_cancelled()
-                self._engine = self._open()
+        device = self._engine.engine.device
+        return self._engine(sound=upload(sound, device), first=upload(first, device))["states"][0]
 
 
 class LiveStage(nn.Module):

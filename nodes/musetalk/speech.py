@@ -16,11 +16,12 @@ import torch
 
 from ..core.audio import AudioClip, pieces, resampled_length
 from ..core.frames import RunContext
+from ..core.host_copy import upload
 from ..core.loudness import frame_energies
 from ..core.overlap import ahead
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
-from .whisper import log_mel, upload
+from .whisper import log_mel
 
 SAMPLE_RATE = 16000
 SAMPLES_PER_ROW = 320

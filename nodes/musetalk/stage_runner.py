@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from ..core.engine_reopen import ReopeningEngine
 from ..core.engine_shelf import StageMaker
-from ..core.engine_spec import EngineClosed, is_out_of_memory
+from ..core.engine_spec import is_out_of_memory
 from ..core.frames import RunContext
 from ..core.report import Report
 from .engine import exact_twin
@@ -18,35 +21,29 @@ class StageRunner:
 
     def __init__(self, ctx: RunContext, model: MuseTalkModel, stage: StageMaker, batch: int) -> None:
         self._ctx, self._model, self._stage, self._batch = ctx, model, stage, batch
-        self._engine = ctx.engine(model, stage, batch)
+        self._engine = ReopeningEngine(partial(ctx.engine, model, stage, batch), ctx.check_cancelled)
         self._exact: MuseTalkModel | None = exact_twin(model)
 
     @property
     def backend(self) -> str:
-        return self._engine.backend
+        return self._engine.engine.backend
 
     @property
     def device(self) -> torch.device:
-        return self._engine.device
+        return self._engine.engine.device
 
     def __call__(self, **inputs: Tensor) -> dict[str, Tensor]:
         """Run rows of any dtype and place; the outputs lie on the engine's device, and may still be under way."""
-        while True:
-            try:
-                return _call(self._engine, inputs)
-            except EngineClosed:  # its memory was wanted for something else meanwhile
-                self._ctx.check_cancelled()
-                self._engine = self._ctx.engine(self._model, self._stage, self._batch)
+        return self._engine(**inputs)
 
     def exactly(self, **inputs: Tensor) -> dict[str, Tensor] | None:
         """Run the same rows in fp32 with torch; None where that is what runs anyway, or does not fit beside it."""
         if self._exact is None or (self.backend == "eager" and self._model.precision == "fp32"):
             return None
         quiet = Report()  # its choice of backend is no news for the report of the run
+        open_exact = partial(self._ctx.engine, self._exact, self._stage, self._batch, report=quiet)
         try:
-            return _call(self._ctx.engine(self._exact, self._stage, self._batch, report=quiet), inputs)
-        except EngineClosed:
-            return self.exactly(**inputs)
+            return ReopeningEngine(open_exact, self._ctx.check_cancelled)(**inputs)
         except (RuntimeError, MemoryError) as e:
             if not is_out_of_memory(e):
                 raise
@@ -55,8 +52,3 @@ class StageRunner:
                 "no memory for fp32 beside the model: frames that are not finite cannot be computed again"
             )
             return None
-
-
-def _call(engine, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    dtypes = {t.name: t.dtype for t in engine.spec.inputs}
-    return engine(**{name: value.to(engine.device, dtypes[name]) for name, value in inputs.items()})

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.host_copy import upload
 from .config import HOP_SAMPLES, WhisperConfig
 from .layers import attend
 
@@ -49,16 +50,6 @@ def mel_filters(n_mels: int) -> np.ndarray:
     falling = (edges[2:, None] - bins) / (edges[2:] - edges[1:-1])[:, None]
     area = 2.0 / (edges[2:] - edges[:-2])
     return (np.maximum(0.0, np.minimum(rising, falling)) * area[:, None]).astype(np.float32)
-
-
-def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor of the host to `device`; on a CUDA device without waiting for what is queued there.
-
-    Through page-locked memory, which torch keeps until the copy is done: from other memory the driver may wait.
-    """
-    if device.type != "cuda" or tensor.device.type != "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def log_mel(audio: Tensor, n_mels: int = 80, piece_samples: int = 480_000) -> Tensor:
