@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..core.crop_render import crops_ahead
 from ..core.engine_spec import is_out_of_memory
 from ..core.frames import FrameStream, Made, Placement, RunContext, StageError
 from ..core.kernel_ops import why_not
 from ..core.plates import DevicePlates, HostPlates
 from ..core.pool import Resident
-from .render import CompositeStream, blend_mask, crops_ahead
+from .render import CompositeStream, blend_mask
 
 if TYPE_CHECKING:
     from ..core.packet import PacketReader
