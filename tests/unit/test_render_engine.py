@@ -15,7 +15,6 @@ from talkinghead.nodes.musetalk.engine import (
     MuseTalkStage,
     build_engine,
     contiguous_weights,
-    exact_twin,
     measure_parity,
     musetalk_spec,
     musetalk_stage,
