@@ -15,7 +15,7 @@ from ..core.cadence import Cadence
 from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead
 from ..core.overlap import ahead
-from ..core.packet import AvatarPacket, PacketReader
+from ..core.packet import AvatarPacket, MuseTalkReader
 from ..core.report import FrameList
 from .handle import MuseTalkModel
 from .speech import Heard, windows_ahead
@@ -259,7 +259,7 @@ class CompositeStream(FrameStream):
         finally:
             source.close()
 
-    def _blend(self, reader: PacketReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
+    def _blend(self, reader: MuseTalkReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
         out = np.empty((len(faces), *self.info.frame_shape), np.uint8)
         for k, at in enumerate(placement.avatar_index.tolist()):
             out[k] = reader.frame(at).numpy()
@@ -271,7 +271,7 @@ class CompositeStream(FrameStream):
         return torch.from_numpy(out)
 
 
-def blend_mask(reader: PacketReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
+def blend_mask(reader: MuseTalkReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
     """Return the mask of avatar frame `at` in these modes: uint8 (rows, columns) over its crop square."""
     draw = _DRAWN.get(mask_mode)
     mask = draw(tuple(reader.crops[at].tolist())) if draw else reader.mask(at).numpy()
@@ -296,8 +296,8 @@ def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
         )
     config = model.config
     wanted = (2 * config.latent_channels, config.latent_size, config.latent_size)
-    if avatar.latent_shape != wanted:
+    if avatar.feature_shape != wanted:
         raise ValueError(
-            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.latent_shape))}, the model takes "
+            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.feature_shape))}, the model takes "
             f"{'x'.join(map(str, wanted))}; build the avatar again with this model"
         )
