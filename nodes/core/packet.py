@@ -25,14 +25,10 @@ import torch
 
 from .packet_read import (
     FORMAT,
-    MANIFEST,
     PREVIEW,
-    SCHEMAS,
     VERSION,
     AvatarInfo,
     AvatarPacket,
-    PacketError,
-    PacketReader,
     check_id,
     check_root,
     file_sha256,
@@ -42,11 +38,13 @@ from .packet_read import (
     packet_size,
     verify_packet,
 )
+from .packet_readers import DittoReader, MuseTalkReader, PacketReader
+from .packet_schema import CROP_SIDE, MANIFEST, SCHEMAS, PacketError
 from .timeline import fps_text
 
 __all__ = [
-    "FORMAT", "MANIFEST", "PREVIEW", "VERSION", "AvatarInfo", "AvatarPacket", "PacketDraft", "PacketError",
-    "PacketReader", "check_id", "check_new_place", "delete_packet", "file_sha256", "find_packet", "list_packets", "open_packet",
+    "CROP_SIDE", "FORMAT", "MANIFEST", "PREVIEW", "VERSION", "AvatarInfo", "AvatarPacket", "DittoReader", "MuseTalkReader",
+    "PacketDraft", "PacketError", "PacketReader", "check_id", "check_new_place", "delete_packet", "file_sha256", "find_packet", "list_packets", "open_packet",
     "packet_size", "preview_jpeg", "sweep_leftovers", "verify_packet", "write_packet",
 ]  # fmt: skip
 

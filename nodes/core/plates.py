@@ -23,7 +23,7 @@ from .blend import clamp_box, composite
 from .color import Nv12Encoder, nv12_planes, rgb_to_nv12
 from .device_composite import Plates, composite_nv12, plate_parts, roi_size
 from .frames import Placement
-from .packet_read import PacketReader
+from .packet_readers import MuseTalkReader
 
 PLATE_BYTES = 256 << 20
 """Of one avatar, for one matrix, mask and seam: 85 frames of 1080x1920 on the CPU; a two-second loop has 50."""
@@ -106,7 +106,7 @@ class HostPlates:
 
     def __init__(
         self,
-        reader: PacketReader,
+        reader: MuseTalkReader,
         mask_of: MaskOf,
         matrix: str,
         color_range: str,
@@ -185,7 +185,7 @@ class DevicePlates:
 
     def __init__(
         self,
-        reader: PacketReader,
+        reader: MuseTalkReader,
         mask_of: MaskOf,
         matrix: str,
         color_range: str,

@@ -18,7 +18,7 @@ from ..core.pool import Resident
 from .render import CompositeStream, blend_mask
 
 if TYPE_CHECKING:
-    from ..core.packet import PacketReader
+    from ..core.packet import MuseTalkReader
 
 Blend = Callable[[torch.Tensor, Placement], torch.Tensor]
 
@@ -85,7 +85,7 @@ class CompositeNv12Stream(FrameStream):
         hard = str(source.seam_mode == "none")  # the other seams share a mask
         return (where, str(self.info.matrix), str(self.info.range), source.mask_mode, hard)
 
-    def _mask_of(self, reader: PacketReader) -> Callable:
+    def _mask_of(self, reader: MuseTalkReader) -> Callable:
         # Kept with the avatar: it must not hold this stream and the model behind it.
         return partial(blend_mask, reader, mask_mode=self._source.mask_mode, seam_mode=self._source.seam_mode)
 

@@ -14,7 +14,7 @@ from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, low
 from ..core.cadence import Cadence
 from ..core.crop_render import CropBatch, CropNetwork, crop_frames, crops_ahead
 from ..core.frames import FrameInfo, FrameStream, Made, Placement, RunContext, StageError
-from ..core.packet import AvatarPacket, PacketReader
+from ..core.packet import AvatarPacket, MuseTalkReader
 from .handle import MuseTalkModel
 from .speech import Heard, windows_ahead
 
@@ -180,7 +180,7 @@ class CompositeStream(FrameStream):
         finally:
             source.close()
 
-    def _blend(self, reader: PacketReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
+    def _blend(self, reader: MuseTalkReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
         out = np.empty((len(faces), *self.info.frame_shape), np.uint8)
         for k, at in enumerate(placement.avatar_index.tolist()):
             out[k] = reader.frame(at).numpy()
@@ -192,7 +192,7 @@ class CompositeStream(FrameStream):
         return torch.from_numpy(out)
 
 
-def blend_mask(reader: PacketReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
+def blend_mask(reader: MuseTalkReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
     """Return the mask of avatar frame `at` in these modes: uint8 (rows, columns) over its crop square."""
     draw = _DRAWN.get(mask_mode)
     mask = draw(tuple(reader.crops[at].tolist())) if draw else reader.mask(at).numpy()
@@ -217,8 +217,8 @@ def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
         )
     config = model.config
     wanted = (2 * config.latent_channels, config.latent_size, config.latent_size)
-    if avatar.latent_shape != wanted:
+    if avatar.feature_shape != wanted:
         raise ValueError(
-            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.latent_shape))}, the model takes "
+            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.feature_shape))}, the model takes "
             f"{'x'.join(map(str, wanted))}; build the avatar again with this model"
         )
