@@ -12,6 +12,7 @@ from ditto_parts import TINY
 from packet_parts import ditto_info, ditto_tensors
 
 import importlib.util, sys, types  # noqa
+
 if importlib.util.find_spec("talkinghead.nodes.ditto.bake") is None:
     sys.modules["talkinghead.nodes.ditto.bake"] = types.SimpleNamespace(check_avatar=lambda m, a: None)
 from talkinghead.nodes.core.packet import AvatarPacket, write_packet

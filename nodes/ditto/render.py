@@ -92,7 +92,9 @@ class DittoCropStream(FrameStream):
         dtype = torch.float32 if self.model.precision == "fp32" else torch.float16
         volumes = open_volumes(ctx, resident, dtype, self.memory)
         depth = max(2, POSES_AHEAD // self.batch)
-        poses = ahead(ctx, lambda: self.motion.keypoints(ctx, self.batch, self.cadence), depth, "Ditto motion")
+        poses = ahead(
+            ctx, lambda: self.motion.keypoints(ctx, self.batch, self.cadence), depth, "Ditto motion"
+        )
         with closing(poses):
             for pair in in_turn(volumes, poses):
                 if pair is None:
