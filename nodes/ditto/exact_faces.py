@@ -23,20 +23,10 @@ from ..core.onnx_session import CPU, agrees, open_session
 from .detect import INPUT_SIDE, RetinaNet, find_faces, output_shapes
 from .landmarks import LANDMARK_SIZE, N_203, SIDE_106, Net, find_106, find_203
 from .mesh478 import BLAZE_SIDE, MESH_SIDE, N_ANCHORS, N_MESH, find_mesh
+from .official import ONNX_HOMES
 
-FOLDERS = (
-    "ditto",
-    "ditto/ditto_onnx",
-    "ditto/ditto_pytorch/aux_models",
-    "ditto/aux_models",
-    "diffusers/digital-avatar/ditto-talkinghead/ditto_onnx",
-    "diffusers/digital-avatar/ditto-talkinghead/ditto_pytorch/aux_models",
-    "ditto_onnx",
-    "ditto_pytorch/aux_models",
-)
-"""Below a root: our own folder, snapshots of the hub repository in it, other places that snapshots go to."""
 _PURPOSE = "the exact face path"
-_FETCH = "`talkinghead models` lists what Ditto needs and where it is looked for"
+_FETCH = "`talkinghead models download ditto-faces` fetches it"
 
 Mesh = Callable[[np.ndarray], np.ndarray | None]
 """A face's crop, uint8 (512, 512, 3) RGB -> mesh points (478, 3), or (468, 2) without irises; None: no face is seen."""
@@ -118,7 +108,7 @@ _WITH_IRISES = ("blaze", "mesh")
 def find_exact(roots: Sequence[Path]) -> dict[str, Path | None]:
     """Return the file of every key of FILES, None for those that are not there."""
     return {
-        key: find_file([f"{folder}/{name}" for folder in FOLDERS for name in file.names], roots)
+        key: find_file([f"{folder}/{name}" for folder in ONNX_HOMES for name in file.names], roots)
         for key, file in FILES.items()
     }
 
@@ -139,8 +129,11 @@ def open_exact(
     found = find_exact(roots)
     missing = [key for key in _NEEDED if found[key] is None]
     if missing:
-        names = [" or ".join(f"ditto/{name}" for name in FILES[key].names) for key in missing]
-        raise MissingModel(f"{missing_text(names, roots)}, or below it into {', '.join(FOLDERS[1:])}")
+        # The last name is that of the set which the catalogue fetches.
+        said = missing_text([f"ditto/{FILES[key].names[-1]}" for key in missing], roots)
+        raise MissingModel(
+            f"{said}, or put ditto_onnx's {', '.join(FILES[key].names[0] for key in missing)} there"
+        )
     keys = _NEEDED + (_WITH_IRISES if all(found[key] for key in _WITH_IRISES) else ())
     nets = {key: OnnxNet(found[key], FILES[key], providers) for key in keys}
     if "mesh" in nets:

@@ -13,7 +13,8 @@ from talkinghead.nodes.core.faces import LARGEST
 from talkinghead.nodes.core.models import MissingModel
 from talkinghead.nodes.ditto import detect, eyes, landmarks, mesh478
 from talkinghead.nodes.ditto.crop import crop_matrices, crop_picture, face_box
-from talkinghead.nodes.ditto.exact_faces import FILES, FOLDERS, OnnxNet, find_exact, open_exact
+from talkinghead.nodes.ditto.exact_faces import FILES, OnnxNet, find_exact, open_exact
+from talkinghead.nodes.ditto.official import ONNX_HOMES
 from talkinghead.nodes.ditto.register import open_ditto_face_tools, register
 
 onnx = pytest.importorskip("onnx")
@@ -163,14 +164,14 @@ def test_the_pytorch_set_with_the_packs_mesh(tmp_path):
     assert nets.mesh(pictures.gray(512, 512)) is None
 
 
-def test_files_are_found_in_every_folder_and_the_onnx_set_first(tmp_path):
-    for folder in FOLDERS:
-        onnx_set(tmp_path / folder.replace("/", "-"), folder, irises=False)
-        found = find_exact([tmp_path / folder.replace("/", "-")])
-        assert found["detector"].parent == tmp_path / folder.replace("/", "-") / folder
-        assert found["mesh"] is None
-    both = aux_models(onnx_set(tmp_path / "both"))
-    assert find_exact([both])["landmarks203"].parent.name == "ditto_onnx"
+def test_files_are_found_wherever_snapshots_lie(tmp_path):
+    for folder in ONNX_HOMES:
+        root = tmp_path / folder.replace("/", "-")
+        for make in (onnx_set, aux_models):
+            found = find_exact([make(root / make.__name__, folder)])
+            assert {path.parent for path in found.values() if path} == {root / make.__name__ / folder}
+            assert (found["mesh"] is None) == (make is aux_models)
+            assert found["detector"].name == FILES["detector"].names[make is aux_models]
 
 
 def test_half_of_the_iris_files_is_none(tmp_path):
@@ -186,9 +187,10 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(MissingModel) as raised:
         open_exact([tmp_path], fail)
     said = str(raised.value)
-    assert "ditto/landmark106.onnx or ditto/2d106det.onnx, ditto/landmark203.onnx" in said
+    assert "ditto/2d106det.onnx (5.03 MB), ditto/landmark203.onnx (115 MB)" in said
     assert str(tmp_path) in said
-    assert "ditto/ditto_onnx" in said
+    assert "models download ditto-faces" in said
+    assert said.endswith("or put ditto_onnx's landmark106.onnx, landmark203.onnx there")
     assert "insightface_det" not in said
 
 
@@ -222,7 +224,7 @@ def test_halves_damage_and_no_numbers(tmp_path):
     with pytest.raises(ValueError, match="values that are not finite"):
         OnnxNet(none, file)(np.zeros(shape, np.float32))
     (tmp_path / "junk.onnx").write_bytes(b"not found")
-    for name, said in (("junk", "cannot be opened as ONNX"), ("absent", "`talkinghead models` lists")):
+    for name, said in (("junk", "cannot be opened as ONNX"), ("absent", "models download ditto-faces")):
         with pytest.raises(ValueError, match=said):
             OnnxNet(tmp_path / f"{name}.onnx", file)
     good = graph(tmp_path / "good.onnx", shape, {"fc1": POINTS_106})
