@@ -22,11 +22,11 @@ from ..comfy_nodes import (
     search_roots,
 )
 from ..comfy_nodes import MuseTalkModel as ModelSocket
-from ..core.faces import parse_choice
+from ..core.faces import DETECTORS, parse_choice
 from ..core.images import mask_box, parse_box
 from ..core.packet import PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
-from .find_faces import DETECTORS, FaceTools, open_face_tools
+from .find_faces import FaceTools, open_face_tools
 from .make_avatar import BuildPlan, make_avatar
 from .options import MASKS, AvatarOptions
 
