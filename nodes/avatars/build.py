@@ -19,7 +19,7 @@ from ..core.loop import AUTO_CYCLES
 from ..core.packet import AvatarInfo, AvatarPacket, PacketDraft, PacketError, open_packet
 from ..core.report import FrameList
 from ..core.timeline import fps_text
-from .names import AUTO_PREFIX, check_new_id
+from .names import AUTO_PREFIX, check_new_id, demo_ids, demo_of
 from .source import Source, open_source
 
 Box = tuple[int, int, int, int]
@@ -28,6 +28,7 @@ BATCH = 8
 MAX_FRAMES = 1500
 DEFAULT_MAX_FRAMES = 50
 """Two seconds at 25 fps."""
+_ENGINE_NAMES = {"musetalk": "MuseTalk", "ditto": "Ditto"}
 MISSING = ("passthrough", "hold", "error")
 """What may happen to frames without a face."""
 
@@ -125,6 +126,17 @@ def _built(path: Path, key: str) -> AvatarPacket | None:
     except PacketError:
         return None
     return packet if packet.info.source.get("key") == key else None
+
+
+def check_engine(avatar: AvatarPacket, engine: str) -> None:
+    """Raise ValueError unless the packet is one of `engine`; says which avatar to load instead, where there is one."""
+    if avatar.info.engine == engine:
+        return
+    own, wanted = (_ENGINE_NAMES[name] for name in (avatar.info.engine, engine))
+    demo = demo_of(avatar.info.id)
+    other = demo and next(i for i in demo_ids() if demo_of(i) == (engine, demo[1]))
+    todo = f"load {other!r} instead" if other else "build one from its picture or clip with this model"
+    raise ValueError(f"avatar {avatar.info.id!r} is for {own}, this model is {wanted}; {todo}")
 
 
 def check_length(stream: FrameStream) -> None:

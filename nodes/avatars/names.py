@@ -11,6 +11,7 @@ from ..core.packet import check_id
 
 FOLDER = Path(__file__).parents[1] / "musetalk" / "embedded" / "presenters"
 """Pictures and clips of the demos, which both engines use."""
+DITTO_SUFFIX = "-ditto"
 AUTO_PREFIX = "auto-"
 AUTO_ID = re.compile(r"auto-[0-9a-f]{16}")
 """Names of avatars built just in time; users' names never look like them."""
@@ -23,8 +24,17 @@ def demo_presenters() -> dict[str, dict]:
 
 
 def demo_ids() -> list[str]:
-    """Return the ids of all demos."""
-    return list(demo_presenters())
+    """Return the ids of all demos: every presenter for MuseTalk under its own name, and for Ditto as `<name>-ditto`."""
+    return [*demo_presenters(), *(name + DITTO_SUFFIX for name in demo_presenters())]
+
+
+def demo_of(avatar_id: str) -> tuple[str, str] | None:
+    """Return engine and presenter of the demo `avatar_id`, None if it is none."""
+    if avatar_id not in demo_ids():
+        return None
+    if avatar_id in demo_presenters():
+        return "musetalk", avatar_id
+    return "ditto", avatar_id.removesuffix(DITTO_SUFFIX)
 
 
 def check_new_id(avatar_id: str) -> str:

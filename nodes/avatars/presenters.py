@@ -11,9 +11,7 @@ import torch
 from ..core.frames import RunContext, TensorStream
 from ..core.packet import AvatarPacket, PacketError, file_sha256, find_packet, open_packet
 from ..core.timeline import parse_fps
-from ..musetalk.bake import Faces, bake
-from ..musetalk.handle import MuseTalkModel
-from .names import FOLDER, demo_ids, demo_presenters
+from .names import FOLDER, demo_ids, demo_of, demo_presenters
 from .source import read_source
 
 _OPEN_TRIES = 4
@@ -25,10 +23,12 @@ def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> Av
     A demo made by other weights or from other pictures is made anew, in the first root. PacketError lists
     what there is if the name is unknown.
     """
-    demo = demo_presenters().get(avatar_id)
+    demo = demo_of(avatar_id)
     if demo is None:
         return _open_built(avatar_id, roots)
-    model, file = MuseTalkModel(), FOLDER / demo["file"]
+    engine, name = demo
+    model = _embedded(engine)
+    file = FOLDER / demo_presenters()[name]["file"]
     source = {"name": file.name, "sha256": file_sha256(file)}
     try:
         packet = open_packet(find_packet(avatar_id, roots))
@@ -36,10 +36,35 @@ def resolve_avatar(ctx: RunContext, avatar_id: str, roots: Sequence[Path]) -> Av
             return packet
     except PacketError:
         pass
+    return _build(ctx, engine, model, name, roots[0], avatar_id, source)
+
+
+def _embedded(engine: str):
+    """Return the handle of the weights that the demos of `engine` are made with."""
+    if engine == "ditto":
+        from ..ditto.handle import DittoModel
+
+        return DittoModel()
+    from ..musetalk.handle import MuseTalkModel
+
+    return MuseTalkModel()
+
+
+def _build(
+    ctx: RunContext, engine: str, model, name: str, root: Path, avatar_id: str, source: dict
+) -> AvatarPacket:
+    demo = demo_presenters()[name]
     fps = parse_fps(demo["fps"])
-    stream = TensorStream(torch.from_numpy(read_source(file, fps=fps).frames), fps)
+    stream = TensorStream(torch.from_numpy(read_source(FOLDER / demo["file"], fps=fps).frames), fps)
     boxes = [tuple(b) for b in demo["boxes"]]
-    return bake(ctx, model, stream, lambda _: Faces(boxes), roots[0], avatar_id, demo["cycle"], source)
+    if engine == "ditto":
+        from ..ditto.bake import bake
+        from ..ditto.given_faces import given
+
+        return bake(ctx, model, stream, given(boxes), root, avatar_id, demo["cycle"], source)
+    from ..musetalk.bake import Faces, bake
+
+    return bake(ctx, model, stream, lambda _: Faces(boxes), root, avatar_id, demo["cycle"], source)
 
 
 def _open_built(avatar_id: str, roots: Sequence[Path]) -> AvatarPacket:
