@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ..avatars.build import check_engine
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.cadence import Cadence
 from ..core.crop_render import CropBatch, CropNetwork, crop_frames, crops_ahead
@@ -201,10 +202,7 @@ def blend_mask(reader: MuseTalkReader, at: int, mask_mode: str, seam_mode: str) 
 
 def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
     """Raise ValueError unless `avatar` was built for `model`: engine, weights, shape of the latents."""
-    if avatar.info.engine != "musetalk":
-        raise ValueError(
-            f"avatar {avatar.info.id!r} is for the {avatar.info.engine} engine, this is MuseTalk"
-        )
+    check_engine(avatar, "musetalk")
     from ..core.packet_import import OFFICIAL_VAE
 
     made_by = avatar.info.model.get("sha256")
