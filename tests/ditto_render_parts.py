@@ -11,10 +11,6 @@ import torch
 from ditto_parts import TINY
 from packet_parts import ditto_info, ditto_tensors
 
-import importlib.util, sys, types  # noqa
-
-if importlib.util.find_spec("talkinghead.nodes.ditto.bake") is None:
-    sys.modules["talkinghead.nodes.ditto.bake"] = types.SimpleNamespace(check_avatar=lambda m, a: None)
 from talkinghead.nodes.core.packet import AvatarPacket, write_packet
 from talkinghead.nodes.ditto.crop import FaceBox, crop_matrices
 

@@ -22,6 +22,7 @@ from .stage_runner import PreciseHandle, StageRunner
 
 if TYPE_CHECKING:
     from .engine_shelf import StageMaker
+    from .packet import AvatarPacket
 
 BATCHES_AHEAD = 2
 """Batches of crops made before the composite asks, the one in work included: 3 MB at batch 8 for 256x256 crops."""
@@ -120,6 +121,18 @@ def crop_frames(
                     yield crops[i : i + n], part, last and i + n >= len(crops)
     finally:
         network.tell()
+
+
+def check_made_for(crops: FrameStream, avatar: AvatarPacket) -> None:
+    """Raise ValueError unless `crops` have a placement in the frames of `avatar`."""
+    made_for = getattr(crops, "avatar", None)
+    if made_for is None:
+        raise ValueError("these frames carry no face placement; connect the output of a Render node")
+    if made_for.digest != avatar.digest:
+        raise ValueError(
+            f"the crops were rendered for avatar {made_for.info.id!r}, not {avatar.info.id!r}; "
+            "connect the same avatar to Render and Composite"
+        )
 
 
 def crops_ahead(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..core.crop_render import crops_ahead
+from ..core.crop_render import check_made_for, crops_ahead
 from ..core.frames import FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket
 from ..core.plated_stream import PlatedStream
@@ -29,14 +29,7 @@ class PutBackStream(FrameStream):
     stage = "Put back"
 
     def __init__(self, crops: FrameStream, avatar: AvatarPacket) -> None:
-        made_for = getattr(crops, "avatar", None)
-        if made_for is None:
-            raise ValueError("these frames carry no face placement; connect the output of a Render node")
-        if made_for.digest != avatar.digest:
-            raise ValueError(
-                f"the faces were rendered for avatar {made_for.info.id!r}, not {avatar.info.id!r}; "
-                "connect the same avatar to Render and Composite"
-            )
+        check_made_for(crops, avatar)
         self.crops, self.avatar = crops, avatar
         width, height = avatar.info.size
         self.info = FrameInfo(width, height, crops.info.fps, crops.info.n_frames)

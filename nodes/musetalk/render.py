@@ -13,7 +13,7 @@ import torch
 from ..avatars.build import check_engine
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.cadence import Cadence
-from ..core.crop_render import CropBatch, CropNetwork, crop_frames, crops_ahead
+from ..core.crop_render import CropBatch, CropNetwork, check_made_for, crop_frames, crops_ahead
 from ..core.frames import FrameInfo, FrameStream, Made, Placement, RunContext, StageError
 from ..core.packet import AvatarPacket, MuseTalkReader
 from .handle import MuseTalkModel
@@ -147,14 +147,7 @@ class CompositeStream(FrameStream):
                 f"mask mode {mask_mode!r} must be one of {', '.join(MASK_MODES)}; "
                 f"seam mode {seam_mode!r} one of {', '.join(SEAM_MODES)}"
             )
-        made_for = getattr(crops, "avatar", None)
-        if made_for is None:
-            raise ValueError("these frames carry no face placement; connect the output of a Render node")
-        if made_for.digest != avatar.digest:
-            raise ValueError(
-                f"the crops were rendered for avatar {made_for.info.id!r}, not {avatar.info.id!r}; "
-                "connect the same avatar to Render and Composite"
-            )
+        check_made_for(crops, avatar)
         self.crops, self.avatar, self.mask_mode, self.seam_mode = crops, avatar, mask_mode, seam_mode
         width, height = avatar.info.size
         self.info = FrameInfo(width, height, crops.info.fps, crops.info.n_frames)

@@ -10,13 +10,16 @@ import pytest
 import torch
 from ditto_render_parts import SIZE, ditto_avatar
 
+from talkinghead.nodes.avatars.composite import composite_stream
 from talkinghead.nodes.core.color import rgb_to_nv12
 from talkinghead.nodes.core.frames import FrameInfo, FrameStream, Placement, RunContext, TensorStream
 from talkinghead.nodes.core.pool import AvatarPool
-from talkinghead.nodes.ditto.device_putback import make_face_plates, put_back_nv12
+from talkinghead.nodes.ditto.crop import FaceBox, crop_matrices
+from talkinghead.nodes.ditto.device_putback import blend_part, make_face_plates
 from talkinghead.nodes.ditto.face_plates import FaceSlots, HostFaces
 from talkinghead.nodes.ditto.put_back_stream import PutBackStream
 from talkinghead.nodes.ditto.putback import feather_mask, from_face, put_back, touched_part
+from talkinghead.nodes.musetalk.render import CompositeStream
 
 SIDE = 64
 MODEL = SimpleNamespace(identity="0")
@@ -172,15 +175,16 @@ def test_plates_stay_with_the_avatar_and_count(avatar):
     assert pool.flush() == held
 
 
-def test_a_flat_face_stays_flat():
-    """Whole levels under a cut-off: no bit of the sampling may take one away."""
-    frame = np.zeros((96, 96, 3), np.uint8)
-    c2o = np.array([[1.0, 0, 16.25], [0, 1, 15.6], [0, 0, 1]])
-    plates = make_face_plates([frame], [c2o], SIDE, "bt709")
-    level = torch.full((1, SIDE, SIDE, 3), 200, dtype=torch.uint8)
-    out = put_back_nv12(level, plates, torch.zeros(1, dtype=torch.int64))
-    grey = rgb_to_nv12(np.full((1, 2, 2, 3), 200, np.uint8), "bt709")[0, 0, 0]
-    assert (out[0, 30:70, 30:70] == int(grey)).all()
+@pytest.mark.parametrize("level", [37, 200, 255])
+def test_a_flat_face_stays_flat(level):
+    """Whole levels under a cut-off: no bit of the sampling may take one away, as it would of 7 % of the pixels."""
+    c2o = crop_matrices(FaceBox((99.3, 92.1), (120.5, 120.5), 1.1), SIDE).c2o
+    plates = make_face_plates([np.zeros((200, 200, 3), np.uint8)], [c2o], SIDE, "bt709")
+    face = torch.full((1, SIDE, SIDE, 3), level, dtype=torch.uint8)
+    rgb, _ = blend_part(face, plates, torch.zeros(1, dtype=torch.int64))
+    whole = plates.weight == 1
+    assert whole.float().mean() > 0.3
+    assert (rgb[whole] == level).all()
 
 
 def test_faces_of_any_side_cover_the_same_square():
@@ -199,7 +203,21 @@ def test_what_does_not_fit_is_refused(tmp_path, avatar):
     odd = ditto_avatar(tmp_path, MODEL, "odd", size=(SIZE[0] + 1, SIZE[1]))
     assert PutBackStream(Faces(odd), odd).nv12("bt709") is None
     assert run(PutBackStream(Faces(odd, 2), odd)).shape == (2, SIZE[1], SIZE[0] + 1, 3)
-    with pytest.raises(ValueError, match="rendered for avatar 'odd', not 'anna'"):
+    with pytest.raises(ValueError, match="crops were rendered for avatar 'odd', not 'anna'"):
         PutBackStream(Faces(odd), avatar)
     with pytest.raises(ValueError, match="carry no face placement"):
         PutBackStream(TensorStream(torch.zeros(1, 4, 4, 3, dtype=torch.uint8), Fraction(25)), avatar)
+
+
+def test_the_engine_of_the_avatar_puts_back(avatar):
+    crops = Faces(avatar)
+    assert isinstance(composite_stream(crops, avatar), PutBackStream)
+    for modes, words in (
+        ({"mask_mode": "lower half"}, "mask mode 'lower half' is for MuseTalk; .* leave it at 'mouth'"),
+        ({"seam_mode": "none"}, "seam mode 'none' is for MuseTalk; .* leave it at 'feather'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            composite_stream(crops, avatar, **modes)
+    mouths = SimpleNamespace(digest="d", info=SimpleNamespace(engine="musetalk", size=(8, 8), id="m"))
+    made = composite_stream(SimpleNamespace(avatar=mouths, info=crops.info), mouths, "mouth only", "none")
+    assert (type(made), made.mask_mode, made.seam_mode) == (CompositeStream, "mouth only", "none")
