@@ -32,13 +32,15 @@ BATCHES_AHEAD = 2
 class CropBatch:
     """Frames from `start` on that the network is working at.
 
-    index: avatar frame of each (n, int64); found: whether it has a face (n, bool); inputs: what the network was given,
-    for a second try; finite, bool (n,), is on its way to the CPU; is_last: asked when the batch is done.
+    index: avatar frame of each (n, int64); found: whether it has a face (n, bool); wanted: which crops are to be shown
+    (n, bool); inputs: what the network was given, for a second try; finite, bool (n,), is on its way to the CPU; is_last:
+    asked when the batch is done.
     """
 
     start: int
     index: Tensor
     found: Tensor
+    wanted: Tensor
     inputs: dict[str, Tensor] = field(repr=False)
     crops: Tensor = field(repr=False)
     finite: Arriving = field(repr=False)
@@ -61,21 +63,27 @@ class CropNetwork:
         return self._runner.backend
 
     def start(
-        self, start: int, index: Tensor, found: Tensor, is_last: Callable[[], bool], **inputs: Tensor
+        self,
+        start: int,
+        index: Tensor,
+        found: Tensor,
+        is_last: Callable[[], bool],
+        wanted: Tensor | None = None,
+        **inputs: Tensor,
     ) -> CropBatch:
-        """Begin a batch; see `CropBatch`."""
+        """Begin a batch; see `CropBatch`. wanted: those with a face if it is None."""
+        wanted = found if wanted is None else wanted & found
         with self._ctx.report.timed("neural"):
             out = self._runner(**inputs)
-            return CropBatch(
-                start, index, found, inputs, out["crops"], self._flags.send(out["finite"]), is_last
-            )
+            finite = self._flags.send(out["finite"])
+        return CropBatch(start, index, found, wanted, inputs, out["crops"], finite, is_last)
 
     def finish(self, batch: CropBatch) -> tuple[Tensor, Placement]:
-        """Crops on the engine's device; frames with a face that are not finite are tried again in fp32."""
+        """Crops on the engine's device; wanted ones that are not finite are tried again in fp32."""
         with self._ctx.report.timed("neural"):
             crops, finite = batch.crops, torch.from_numpy(batch.finite.take()).clone()
             batch.finite.release()
-            lost = ~finite & batch.found
+            lost = ~finite & batch.wanted
             exact = self._runner.exactly(**batch.inputs) if lost.any() else None
             if exact is not None:
                 saved = lost & exact["finite"].cpu()
@@ -84,8 +92,8 @@ class CropNetwork:
                 crops[at] = exact["crops"][at]
                 finite = finite | saved
         self._faceless.add(batch.start, ~batch.found)
-        self._broken.add(batch.start, ~finite & batch.found)
-        return crops, Placement(batch.index, batch.found & finite)
+        self._broken.add(batch.start, ~finite & batch.wanted)
+        return crops, Placement(batch.index, batch.wanted & finite)
 
     def tell(self) -> None:
         """Report the frames that fp32 saved, and those that are the avatar's own."""

@@ -104,8 +104,9 @@ class DittoCropStream(FrameStream):
                 yield network.start(
                     pose.start,
                     pose.avatar_index,
-                    pose.usable,
+                    resident.reader.found[pose.avatar_index],
                     _is_last(pose),
+                    wanted=pose.usable,  # the motion says itself what of it is no number
                     volume=sent.take(),
                     kp_source=pose.kp_source,
                     kp_driving=pose.kp_driving,
