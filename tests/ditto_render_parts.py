@@ -28,10 +28,18 @@ def c2o_of(n: int, side: int = 512) -> np.ndarray:
 
 
 def ditto_avatar(
-    root: Path, model, name="anna", n=3, size=SIZE, cycle="loop", faceless=(), fps=Fraction(25)
+    root: Path,
+    model,
+    name="anna",
+    n=3,
+    size=SIZE,
+    cycle="loop",
+    faceless=(),
+    fps=Fraction(25),
+    n_keypoints=WARP.n_keypoints,
 ) -> AvatarPacket:
     """Write a packet of smooth frames for the tiny networks: every volume another."""
-    made = ditto_tensors(n, size, VOLUME, WARP.n_keypoints)
+    made = ditto_tensors(n, size, VOLUME, n_keypoints)
     features = made["features.safetensors"]
     features["c2o"] = torch.from_numpy(c2o_of(n))
     features["found"] = torch.tensor([i not in faceless for i in range(n)])
