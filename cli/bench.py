@@ -74,8 +74,9 @@ def _bench(args: argparse.Namespace) -> int:
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
     if args.rest and not args.live:
         raise ValueError("--rest goes with --live")
-    if args.engine == "ditto":
-        return _ditto(args, device)
+    for flag in ("overlap", "calibrate"):
+        if args.engine == "ditto" and getattr(args, flag):
+            raise ValueError(f"--{flag} is for --engine musetalk")
     if args.overlap:
         return _bench_overlap(args, device)
     if args.live:
@@ -83,6 +84,8 @@ def _bench(args: argparse.Namespace) -> int:
 
         precisions = _words(args.precision) or (("fp16",) if card else ("fp32",))
         return bench_live(args, device, precisions, _numbers(args.batches))
+    if args.engine == "ditto":
+        return _ditto(args, device)
     options = BenchOptions(
         device,
         size=args.size or ("full" if card else "embedded"),
@@ -114,9 +117,6 @@ def _bench(args: argparse.Namespace) -> int:
 
 def _ditto(args: argparse.Namespace, device) -> int:
     precisions = _words(args.precision) or (("fp16",) if device.type == "cuda" else ("fp32",))
-    for flag in ("overlap", "calibrate", "rest"):
-        if getattr(args, flag):
-            raise ValueError(f"--{flag} is for --engine musetalk")
     from .bench_ditto import bench_ditto
 
     _keep(args, bench_ditto(args, device, precisions, _numbers(args.batches), _words(args.backends)))

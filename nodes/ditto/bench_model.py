@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..core.engine import EngineOptions, StageEngine, open_engine
 from ..core.engine_shelf import StageMaker
+from ..core.packet_schema import CROP_SIDE
 from .audio2motion import MotionSampler, MotionStream, WindowScheme
 from .bench_baseline import Scene
 from .condition import Condition, FaceShape
@@ -52,16 +53,21 @@ def made_modules(
     return modules.eval().requires_grad_(False)
 
 
+def crop_of(frame: tuple[int, int]) -> np.ndarray:
+    """From the crop to a frame of this width and height, (3, 3): a face a third as wide, the crop 2.3 times that."""
+    width, height = frame
+    side = 2.3 * (min(width, height) // 3)
+    return crop_matrices(FaceBox((width / 2, height / 2.5), (side, side), 0.05), CROP_SIDE).c2o
+
+
 def scene_of(config: DittoConfig, frame: tuple[int, int], seed: int = 0) -> Scene:
-    """A noise frame of width x height with a face two fifths as wide in it; the crop around it is 2.3 times that."""
+    """A noise frame of width x height with a face in it."""
     rng, (width, height), warp = np.random.default_rng(seed), frame, config.warp
-    side = min(width, height) * 2 // 5
-    box = FaceBox((width / 2, height / 2.5), (2.3 * side, 2.3 * side), 0.05)
     points = 0.3 * rng.standard_normal((1, warp.n_keypoints, 3)).astype(np.float32)
     cells = warp.volume_depth, warp.volume_size, warp.volume_size
     return Scene(
         rng.integers(0, 256, (height, width, 3), dtype=np.uint8),
-        from_face(crop_matrices(box, 512).c2o, config.render_size),
+        from_face(crop_of(frame), config.render_size),
         rng.standard_normal((1, warp.volume_channels, *cells)).astype(np.float32),
         points,
         points + 0.05 * rng.standard_normal(points.shape).astype(np.float32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import ditto_speaker
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 import torch
 
 from talkinghead import cli
+from talkinghead.nodes.core.bench_live import LiveOptions
 from talkinghead.nodes.core.color import rgb_to_nv12
-from talkinghead.nodes.ditto import bench_model
+from talkinghead.nodes.ditto import bench_live, bench_model
+from talkinghead.nodes.ditto import handle as handle_module
 from talkinghead.nodes.ditto.bench import NETWORK, WHOLE, BenchOptions
 from talkinghead.nodes.ditto.bench_baseline import OneFrameLoop, baseline_loops, compiled_blend, numpy_blend
+from talkinghead.nodes.ditto.bench_live import DittoLive, run_live
 from talkinghead.nodes.ditto.bench_model import MOTION_FRAMES, made_modules, scene_of
 from talkinghead.nodes.ditto.model import save_modules
 from talkinghead.nodes.ditto.putback import feather_mask, put_back
@@ -122,3 +126,41 @@ def test_options_that_cannot_be_are_refused():
     ):
         with pytest.raises(ValueError, match=words):
             BenchOptions(CPU, **kwargs)
+
+
+def test_live_rows_of_a_small_model(monkeypatch):
+    monkeypatch.setattr(handle_module, "EMBEDDED_DIR", bench_model.EMBEDDED_DIR)
+    before = set(threading.enumerate())
+    options = LiveOptions(CPU, frame=(128, 160), chunks_ms=(320,), repeats=1, seconds=2, memory_seconds=2)
+    lines = []
+    facts = run_live(options, lines.append)
+    assert json.loads(json.dumps(facts)) == facts
+    assert [(r["batch"], r["needed_ms"], r["pushed_ms"]) for r in facts["rows"]] == [(8, 885.0, 960)]
+    assert [DittoLive().sound_needed(None, batch) for batch in (1, 10, 11)] == [14160, 14160, 20560]
+    for row in facts["rows"]:
+        assert 0 < row["ttff_least_ms"] <= row["ttff_ms"] <= row["ttff_most_ms"]
+        assert row["steady_fps"] > 0
+    assert set(facts["engines"]) == {
+        *("ditto engine", "ditto condition engine", "ditto motion step engine"),
+        *("put back", "motion"),
+    }
+    assert facts["warnings"] == []
+    assert set(threading.enumerate()) <= before
+
+
+def test_the_live_bench_of_the_full_size_takes_random_weights(monkeypatch):
+    monkeypatch.setattr(bench_live, "RANDOM", ditto_speaker.CONFIG)
+    monkeypatch.setattr(bench_model, "RANDOM", ditto_speaker.CONFIG)
+    options = LiveOptions(
+        CPU,
+        size="full",
+        frame=(128, 160),
+        chunks_ms=(640,),
+        repeats=1,
+        seconds=2,
+        memory_seconds=2,
+        rest=True,
+    )
+    facts = run_live(options)
+    assert (facts["size"], facts["rest"]) == ("full", True)
+    assert facts["rows"][0]["steady_fps"] > 0
