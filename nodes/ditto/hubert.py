@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.audio import AudioClip, mono_blocks, need
+from ..core.audio import AudioClip, mono_blocks
+from ..core.onnx_session import open_session
 from ..core.report import Report
 from ..core.timeline import frame_count
 
@@ -27,7 +27,6 @@ ROW_SAMPLES = 640
 _TAIL_SAMPLES = 80
 _FRAMES_PER_ROW = 2
 WIDTH = 1024
-INSTALL = "onnxruntime (or onnxruntime-gpu)"
 
 Encoder = Callable[[np.ndarray], np.ndarray]
 """Samples (n,) float32 -> frames (T, width) float32, one per 20 ms; or a batch of windows, see `SpeechRows`."""
@@ -199,18 +198,8 @@ class HubertEncoder:
 
     def __init__(self, path: Path, providers: Sequence[str] | None = None) -> None:
         path = Path(path)
-        onnxruntime = need("onnxruntime", INSTALL, "Ditto's speech encoder")
-        there = onnxruntime.get_available_providers()
-        wanted = list(
-            providers or [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in there]
-        )
-        if unknown := [p for p in wanted if p not in there]:
-            raise ValueError(f"onnxruntime has no provider {', '.join(unknown)}; here: {', '.join(there)}")
-        if not path.is_file():
-            raise ValueError(
-                f"no file {path}: `talkinghead models` lists what Ditto needs and where it is looked for"
-            )
-        self._session = _open(onnxruntime, path, wanted)
+        fetch = "`talkinghead models` lists what Ditto needs and where it is looked for"
+        self._session = open_session(path, "Ditto's speech encoder", fetch, providers)
         self.providers = tuple(self._session.get_providers())
         self._check(path)
 
@@ -238,13 +227,3 @@ class HubertEncoder:
             raise ValueError(
                 f"{path.name} is {', '.join(sorted(kinds))}: HuBERT must be float32, in halves the mouth stays shut"
             )
-
-
-def _open(onnxruntime: Any, path: Path, providers: Sequence[str]) -> Any:
-    # TF32 keeps ten bits of the mantissa, and CUDA's provider has it on.
-    options = [{"use_tf32": "0"} if p == "CUDAExecutionProvider" else {} for p in providers]
-    try:
-        return onnxruntime.InferenceSession(str(path), providers=list(providers), provider_options=options)
-    except Exception as error:  # onnxruntime's own classes have no common base
-        reason = str(error).strip().splitlines()[-1][:200]
-        raise ValueError(f"{path.name} cannot be opened as ONNX ({reason}); fetch it again") from error

@@ -24,10 +24,10 @@ from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead, upload
 from ..core.loudness import LiveLoudness
 from ..core.pool import Resident
 from ..core.report import FrameList, Report
+from ..core.stage_runner import StageRunner
 from .rest import RestFaces
 from .speech import windows_ahead
 from .split_stages import decoder_stage, unet_stage
-from .stage_runner import StageRunner
 
 if TYPE_CHECKING:
     from .render import CropStream

@@ -97,6 +97,7 @@ def test_what_is_missing_is_named(tmp_path):
     embedded, official = available((tmp_path,))
     assert embedded.ready
     assert official.missing == ("ditto/hubert_streaming_fix_kv.onnx",)
+    assert "1.46 GB" in describe((tmp_path,))
     assert "models download ditto" in describe((tmp_path,))
     (tmp_path / "ditto/hubert.onnx").touch()
     assert available((tmp_path,))[1].ready
