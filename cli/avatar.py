@@ -44,9 +44,9 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.engines import make_avatar
     from ..nodes.avatars.names import check_new_id
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.make_avatar import make_avatar
 
     if args.id is not None:
         check_new_id(args.id)
@@ -67,9 +67,9 @@ def _run_build(args: argparse.Namespace) -> int:
 def _run_fleet(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from ..nodes.avatars.engines import make_avatar
     from ..nodes.avatars.fleet import build_fleet, fleet_sources, split_names
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.make_avatar import make_avatar
 
     if args.report and (args.report.is_dir() or not args.report.resolve().parent.is_dir()):
         raise ValueError(f"--report {str(args.report)!r} must be a file in a folder that is there")

@@ -13,9 +13,16 @@ def model_options() -> argparse.ArgumentParser:
     """Return the options that choose the weights."""
     p = argparse.ArgumentParser(add_help=False)
     p.add_argument(
+        "--engine",
+        choices=("musetalk", "ditto"),
+        default="musetalk",
+        help="musetalk moves the mouth, ditto the whole head (default: musetalk)",
+    )
+    p.add_argument(
         "--checkpoint",
         default="embedded",
-        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights (default: embedded)",
+        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights; with --engine ditto embedded or ditto "
+        "(default: embedded)",
     )
     p.add_argument("--precision", default="fp32", help="fp32, fp16 or fp8 (default: fp32)")
     return p
@@ -83,6 +90,9 @@ def build_options() -> argparse.ArgumentParser:
         "--blur", type=float, help="feather of jaw, raw, neck as a share of the side (default: 0.1)"
     )
     p.add_argument(
+        "--crop-scale", type=float, help="ditto: side of the square over the face's extent (default: 2.3)"
+    )
+    p.add_argument(
         "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
     )
     return p
@@ -106,38 +116,42 @@ def search_roots(args: argparse.Namespace) -> list[Path]:
 
 def model_of(args: argparse.Namespace):
     """Return the handle of --checkpoint, --precision and, where the command has it, --backend."""
+    backend = getattr(args, "backend", "auto")
+    given = args.checkpoint, args.precision, tuple(search_roots(args)), backend
+    if args.engine == "ditto":
+        from ..nodes.ditto.handle import DittoModel
+
+        return DittoModel(*given)
     from ..nodes.musetalk.handle import MuseTalkModel
 
-    backend = getattr(args, "backend", "auto")
-    return MuseTalkModel(args.checkpoint, args.precision, tuple(search_roots(args)), backend)
+    return MuseTalkModel(*given)
 
 
 def plan_of(args: argparse.Namespace, model):
-    """Return the BuildPlan of the build options; `args` may also have fps and size."""
+    """Return the plan of the build options for `model`; `args` may also have fps and size."""
+    from ..nodes.avatars.engines import build_plan
     from ..nodes.core.faces import parse_choice
     from ..nodes.core.images import parse_box
     from ..nodes.core.timeline import parse_fps
-    from ..nodes.musetalk.make_avatar import BuildPlan
 
     fps = getattr(args, "source_fps", None)
-    return BuildPlan(
+    return build_plan(
+        model,
+        _ditto_options(args) if model.engine == "ditto" else _avatar_options(args, model),
         fps=parse_fps(fps) if fps else None,
         size=parse_size_option(args.size),
         max_frames=args.max_frames,
         cycle=args.cycle,
         boxes=(parse_box(args.box),) if args.box else None,
         face=parse_choice(args.face),
-        options=_avatar_options(args, model),
     )
 
 
 def tools_of(args: argparse.Namespace, plan, model):
     """Return the face tools of --detector, or None where the box is given."""
-    if plan.boxes:
-        return None
-    from ..nodes.musetalk.find_faces import open_face_tools
+    from ..nodes.avatars.engines import open_tools
 
-    return open_face_tools(args.detector, search_roots(args), plan.options.needs_parsing)
+    return open_tools(model, plan, args.detector, search_roots(args))
 
 
 def _avatar_options(args: argparse.Namespace, model):
@@ -145,6 +159,8 @@ def _avatar_options(args: argparse.Namespace, model):
 
     from ..nodes.musetalk.options import AvatarOptions
 
+    if args.crop_scale is not None:
+        raise ValueError("--crop-scale is for Ditto; with MuseTalk give --expand")
     base = AvatarOptions.upstream(args.preset) if args.preset else AvatarOptions.default_for(model.version)
     given = {
         "mask": args.mask,
@@ -161,3 +177,13 @@ def _avatar_options(args: argparse.Namespace, model):
         except ValueError:
             raise ValueError(f"--cheeks {args.cheeks!r} is not L,R; write for example 90,90") from None
     return replace(base, **{k: v for k, v in given.items() if v is not None})
+
+
+def _ditto_options(args: argparse.Namespace):
+    from ..nodes.ditto.avatar_options import DittoAvatarOptions
+
+    musetalk = ("preset", "mask", "margin", "bbox_shift", "cheeks", "expand", "blur")
+    if strays := [f"--{name.replace('_', '-')}" for name in musetalk if getattr(args, name) is not None]:
+        raise ValueError(f"{', '.join(strays)} is for MuseTalk; with --engine ditto give --crop-scale")
+    given = {"crop_scale": args.crop_scale, "missing": args.missing, "background": args.background}
+    return DittoAvatarOptions(**{k: v for k, v in given.items() if v is not None})

@@ -31,6 +31,7 @@ MuseTalkModel = io.Custom("TALKINGHEAD_MUSETALK_MODEL")
 DittoModel = io.Custom("TALKINGHEAD_DITTO_MODEL")
 Motion = io.Custom("TALKINGHEAD_MOTION")
 AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")
+DittoAvatarOptionsSocket = io.Custom("TALKINGHEAD_DITTO_AVATAR_OPTIONS")
 
 NOT_INSTALLED = " (not installed)"
 """What stands behind the name of a checkpoint that lacks files."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from comfy_api.latest import io
 
 from .avatars.composite import composite_stream
+from .avatars.engines import hear
 from .avatars.names import demo_ids
 from .avatars.presenters import resolve_avatar
-from .comfy_nodes import Avatar, ComfyContext, Frames, MuseTalkModel, Speech, model_folders
+from .comfy_nodes import Avatar, ComfyContext, Frames, Speech, any_model_input, model_folders
 from .core.audio import from_comfy
 from .core.blend import MASK_MODES, SEAM_MODES
 from .core.packet import PacketError, list_packets
 from .core.timeline import parse_fps
-from .musetalk.speech import Speech as MuseTalkSpeech
 
 
 def avatar_names() -> list[str]:
@@ -73,9 +73,7 @@ class SpeechFeatures(io.ComfyNode):
                 "The work itself happens while the video is written, 30 s of audio at a time."
             ),
             inputs=[
-                MuseTalkModel.Input(
-                    "model", tooltip="The model whose speech encoder listens; the one that renders."
-                ),
+                any_model_input("The model whose speech encoder listens; the one that renders."),
                 io.Audio.Input(
                     "audio", tooltip="Speech of any rate and channel count; channels are averaged."
                 ),
@@ -84,7 +82,7 @@ class SpeechFeatures(io.ComfyNode):
                     default="25",
                     tooltip=(
                         "Frames a second of the video, exact: 25, 30, 29.97, 23.976, 59.94 or N/D. "
-                        "25 is what the engines were trained at."
+                        "25 is what the engines were trained at; Ditto's motion is made at 25 and brought to any other rate."
                     ),
                 ),
             ],
@@ -97,7 +95,7 @@ class SpeechFeatures(io.ComfyNode):
 
     @classmethod
     def execute(cls, model: object, audio: dict, fps: str) -> io.NodeOutput:
-        return io.NodeOutput(MuseTalkSpeech(model, from_comfy(audio), parse_fps(fps)))
+        return io.NodeOutput(hear(model, from_comfy(audio), parse_fps(fps)))
 
 
 class Composite(io.ComfyNode):

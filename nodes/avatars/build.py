@@ -19,7 +19,7 @@ from ..core.loop import AUTO_CYCLES
 from ..core.packet import AvatarInfo, AvatarPacket, PacketDraft, PacketError, open_packet
 from ..core.report import FrameList
 from ..core.timeline import fps_text
-from .names import AUTO_PREFIX, check_new_id, demo_ids, demo_of
+from .names import AUTO_PREFIX, check_new_id, demo_for, demo_of
 from .source import Source, open_source
 
 Box = tuple[int, int, int, int]
@@ -133,9 +133,9 @@ def check_engine(avatar: AvatarPacket, engine: str) -> None:
     if avatar.info.engine == engine:
         return
     own, wanted = (_ENGINE_NAMES[name] for name in (avatar.info.engine, engine))
-    demo = demo_of(avatar.info.id)
-    other = demo and next(i for i in demo_ids() if demo_of(i) == (engine, demo[1]))
-    todo = f"load {other!r} instead" if other else "build one from its picture or clip with this model"
+    todo = "build one from its picture or clip with this model"
+    if demo_of(avatar.info.id):
+        todo = f"load {demo_for(avatar.info.id, engine)!r} instead"
     raise ValueError(f"avatar {avatar.info.id!r} is for {own}, this model is {wanted}; {todo}")
 
 

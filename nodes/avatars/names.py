@@ -37,6 +37,12 @@ def demo_of(avatar_id: str) -> tuple[str, str] | None:
     return "ditto", avatar_id.removesuffix(DITTO_SUFFIX)
 
 
+def demo_for(avatar_id: str, engine: str) -> str:
+    """Return the id of the same demo for `engine`; any other id as it is."""
+    demo = demo_of(avatar_id)
+    return avatar_id if demo is None else next(i for i in demo_ids() if demo_of(i) == (engine, demo[1]))
+
+
 def check_new_id(avatar_id: str) -> str:
     """Return `avatar_id` if a user may build an avatar of that name.
 

@@ -54,6 +54,8 @@ class DittoModel:
             find_official(self.roots)
             find_hubert(self.roots)
 
+    engine = "ditto"
+
     @property
     def key(self) -> Hashable:
         """Changes whenever a file of the weights does; the backend is no part of it, the weights are the same."""

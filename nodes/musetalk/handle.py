@@ -63,6 +63,8 @@ class MuseTalkModel:
             raise ValueError(f"checkpoint {self.checkpoint!r} is unknown; there are {', '.join(known)}")
         find_official(self.checkpoint, self.roots)
 
+    engine = "musetalk"
+
     @property
     def key(self) -> Hashable:
         """Changes whenever a file of the weights does; the backend is no part of it, the weights are the same."""
