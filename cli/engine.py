@@ -34,8 +34,8 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.engines import build_engine
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.engine import build_engine
 
     ctx = RunContext(device_of(args), engine_cache=model_root(args) / "engines")
     facts = build_engine(ctx, model_of(args), args.batch)

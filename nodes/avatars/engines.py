@@ -1,8 +1,8 @@
-"""One door to both engines for what nodes and the command line do with either: plans, face tools, avatars, speech."""
+"""One door to both engines for what nodes and the command line do with either: plans, face tools, avatars, speech, engines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from ..core.packet import AvatarPacket
 
 if TYPE_CHECKING:
     from ..core.audio import AudioClip
+    from ..core.engine_shelf import StageMaker
     from ..ditto.handle import DittoModel
     from ..ditto.speech import DittoSpeech
     from ..musetalk.handle import MuseTalkModel
@@ -77,6 +78,26 @@ def make_avatar(
     else:
         from ..musetalk.make_avatar import make_avatar as make
     return make(ctx, model, source, plan, tools, root, avatar_id, rebuild)
+
+
+def face_stage(model: Model) -> StageMaker:
+    """Return the stage that draws the model's crops."""
+    if model.engine == "ditto":
+        from ..ditto.stages import ditto_stage
+
+        return ditto_stage
+    from ..musetalk.engine import musetalk_stage
+
+    return musetalk_stage
+
+
+def build_engine(
+    ctx: RunContext, model: Model, batch: int, progress: Callable[[int, int], object] | None = None
+) -> dict[str, object]:
+    """Build, or find built, the engine that draws the model's crops; see `core.engine_build.build_engine`."""
+    from ..core.engine_build import build_engine as build
+
+    return build(ctx, model, face_stage(model), batch, progress)
 
 
 def hear(model: Model, audio: AudioClip, fps: Fraction) -> Speech | DittoSpeech:

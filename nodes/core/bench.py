@@ -13,8 +13,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -221,17 +220,6 @@ def median_row(visits: Sequence[Row]) -> Row:
     fps = statistics.median(speeds)
     share = None if measured[0].share is None else fps * measured[0].share / measured[0].fps
     return replace(measured[0], fps=fps, share=share, visits=speeds)
-
-
-@contextmanager
-def exact_products() -> Iterator[None]:
-    """fp32 means fp32: no TF32 in a reference. Other code keeps its own setting."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def matmul_tflops(device: torch.device, dtype: torch.dtype, side: int) -> float:

@@ -23,7 +23,6 @@ from ..core.bench import (
     Row,
     Stopwatch,
     copy_gbps,
-    exact_products,
     likeness,
     machine_facts,
     matmul_tflops,
@@ -31,6 +30,7 @@ from ..core.bench import (
 )
 from ..core.color import matrix_for_height
 from ..core.engine import EngineOptions, open_engine
+from ..core.engine_build import full_fp32
 from ..core.engine_spec import EngineIdentity
 from .bench_baseline import BASELINE, NETWORKS, Scene, baseline_loops
 from .bench_model import MOTION_FRAMES, SIZES, made_modules, motion_agreement, motion_calls, scene_of
@@ -89,7 +89,7 @@ def run_bench(options: BenchOptions, tell: Callable[[Row], object] = lambda row:
     """
     with (
         torch.inference_mode(),
-        exact_products(),
+        full_fp32(),
         tempfile.TemporaryDirectory(prefix="talkinghead-bench-") as folder,
     ):
         return _Bench(options, tell, Path(folder)).run()

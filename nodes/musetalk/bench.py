@@ -22,7 +22,6 @@ from ..core.bench import (
     Stopwatch,
     advise,
     copy_gbps,
-    exact_products,
     likeness,
     machine_facts,
     matmul_tflops,
@@ -32,6 +31,7 @@ from ..core.bench import (
 from ..core.blend import composite, crop_geometry, lower_face_mask
 from ..core.color import Nv12Encoder, matrix_for_height
 from ..core.device_composite import Plates, composite_nv12, make_plates
+from ..core.engine_build import full_fp32
 from ..core.host_plates import splice
 from ..core.plates import make_plate
 from .bench_baseline import BASELINE, BASELINE_BATCH, BLENDED, baseline_loops, in_plain_layout
@@ -90,7 +90,7 @@ def run_bench(options: BenchOptions, tell: Callable[[Row], object] = lambda row:
         machine, options, peaks (TFLOP/s by precision, GB/s; fp8 rows are held against fp16's), rows, parity (by
         precision: cosine and PSNR against fp32 of the same weights), fp8 (which layers), advice or None.
     """
-    with torch.inference_mode(), exact_products():
+    with torch.inference_mode(), full_fp32():
         bench = _Bench(options, tell)
         with bench.engines:
             return bench.run()
