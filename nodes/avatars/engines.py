@@ -13,6 +13,7 @@ from ..core.packet import AvatarPacket
 if TYPE_CHECKING:
     from ..core.audio import AudioClip
     from ..core.engine_shelf import StageMaker
+    from ..core.export import OnnxGraph
     from ..ditto.handle import DittoModel
     from ..ditto.speech import DittoSpeech
     from ..musetalk.handle import MuseTalkModel
@@ -98,6 +99,17 @@ def build_engine(
     from ..core.engine_build import build_engine as build
 
     return build(ctx, model, face_stage(model), batch, progress)
+
+
+def export_model(
+    model: Model, folder: Path, names: Sequence[str] | None = None, **how: Any
+) -> list[OnnxGraph]:
+    """Write graphs of the model as ONNX, its usual ones if `names` is None; see `core.export_model.export_graphs`."""
+    if model.engine == "ditto":
+        from ..ditto.export import export_model as export
+    else:
+        from ..musetalk.export import export_model as export
+    return export(model, folder, names, **how)
 
 
 def hear(model: Model, audio: AudioClip, fps: Fraction) -> Speech | DittoSpeech:
