@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
+from .avatars.composite import composite_stream
 from .avatars.names import demo_ids
 from .avatars.presenters import resolve_avatar
 from .comfy_nodes import Avatar, ComfyContext, Frames, MuseTalkModel, Speech, model_folders
@@ -11,7 +12,6 @@ from .core.audio import from_comfy
 from .core.blend import MASK_MODES, SEAM_MODES
 from .core.packet import PacketError, list_packets
 from .core.timeline import parse_fps
-from .musetalk.render import CompositeStream
 from .musetalk.speech import Speech as MuseTalkSpeech
 
 
@@ -138,7 +138,7 @@ class Composite(io.ComfyNode):
 
     @classmethod
     def execute(cls, crops: object, avatar: object, mask_mode: str, seam_mode: str) -> io.NodeOutput:
-        return io.NodeOutput(CompositeStream(crops, avatar, mask_mode, seam_mode))
+        return io.NodeOutput(composite_stream(crops, avatar, mask_mode, seam_mode))
 
 
 def _message(check, value: object) -> bool | str:
