@@ -111,8 +111,8 @@ def _run_verify(args: argparse.Namespace) -> int:
 
 def _run_preview(args: argparse.Namespace) -> int:
     from ..nodes.avatars.presenters import resolve_avatar
+    from ..nodes.avatars.preview import avatar_overlay
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.preview import avatar_overlay
 
     avatar = resolve_avatar(RunContext(), args.id, avatar_roots(args))
     write_png(args.out, avatar_overlay(avatar, args.frame)[0])

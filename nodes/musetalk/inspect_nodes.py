@@ -6,6 +6,7 @@ import torch
 from comfy_api.latest import io, ui
 
 from ..avatars.build import DEFAULT_MAX_FRAMES
+from ..avatars.preview import avatar_overlay
 from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_roots
 from ..core.audio import from_comfy
 from ..core.images import image_batch
@@ -22,7 +23,6 @@ from .avatar_nodes import (
 )
 from .find_faces import open_face_tools
 from .preflight import preflight
-from .preview import avatar_overlay
 
 
 class AvatarPreview(io.ComfyNode):
@@ -103,7 +103,7 @@ class PreflightNode(io.ComfyNode):
         tools, clip = open_face_tools(detector, search_roots()), None if audio is None else from_comfy(audio)
         plan = build_plan(fps, max_frames, face=face, options=options)
         found = preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
-        image, text = image_batch(torch.from_numpy(found.overlay())[None]), found.text()
+        image, text = image_batch(torch.from_numpy(found.picture)[None]), found.text()
         return io.NodeOutput(text, not found.problems, image, ui=ui.PreviewText(text))
 
 
