@@ -18,7 +18,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from .drive import ANGLES, EYES, LIPS, present
+from .drive import ANGLES, EYES, LIPS, DriveOptions, present
 from .geometry import as_degrees, gaze_offsets
 from .motion import MotionOutput
 from .prosody import Prosody
@@ -89,6 +89,7 @@ class MotionEdits:
             raise ValueError(f"blink {self.blink!r:.40} is unknown; use one of {', '.join(BLINKS)}")
         if type(self.blink_seed) is not int:
             raise ValueError(f"blink_seed {self.blink_seed!r:.40} is no whole number")
+        DriveOptions(keys=self.keys)
 
     @property
     def hears(self) -> bool:
@@ -119,7 +120,7 @@ class Editor:
         self._gaze = _gaze(edits, k)
         self._open, self._closing = _lids(sources.exp, eye_open, k)
         self._blinks = BlinkTimes(edits.blinks_per_minute, edits.blink_seed)
-        self._brows = [(_offsets(points, k)) for points in (_RAISE, _FURROW, _SQUINT)]
+        self._brows = [_offsets(points, k) for points in (_RAISE, _FURROW, _SQUINT)]
 
     def before(self, pose: MotionOutput, source: MotionOutput) -> MotionOutput:
         """Edit what does not depend on time: head, mouth, gaze. See `posing.Poser`."""

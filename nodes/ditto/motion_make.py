@@ -80,21 +80,21 @@ class MotionMaker:
             ctx.report.fact("motion", f"made live: {how}")
             yield from self._made()
             return
-        key = self._key()
-        kept = MOTIONS.get(key)
+        known, audio = self._known(), self._motion.speech.audio
+        kept = MOTIONS.get((known, audio.fingerprint())) if MOTIONS.may_have(known) else None
         if kept is not None:
             ctx.report.fact("motion", f"kept from before: {how}")
             yield from kept.split(_KEPT_PIECE)
             return
         ctx.report.fact("motion", f"made: {how}")
-        yield from MOTIONS.recorded(self._made(), key)
+        yield from MOTIONS.recorded(self._made(), lambda: (known, audio.fingerprint()))
 
-    def _key(self) -> str:
-        """Return what names this motion by content: all that its numbers depend on."""
+    def _known(self) -> str:
+        """Return what names this motion but for the content of its sound: all else that its numbers depend on."""
         motion = self._motion
-        hubert = motion.model.hubert
+        hubert, audio = motion.model.hubert, motion.speech.audio
         parts = (
-            motion.speech.audio.fingerprint(),
+            (audio.n_samples, audio.sample_rate),
             motion.model.key,
             None if hubert is None else stamp(hubert),
             motion.model.backend,

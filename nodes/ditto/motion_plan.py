@@ -171,9 +171,10 @@ class Motion:
 
         if n < 1:
             raise ValueError(f"a batch needs at least one frame, not {n}")
-        return MotionRun(ctx, self, self._cadence(cadence)).batches(n)
+        return MotionRun(ctx, self, self.plan_options(cadence)).batches(n)
 
-    def _cadence(self, cadence: Cadence | CadenceOptions | None) -> CadenceOptions | None:
+    def plan_options(self, cadence: Cadence | CadenceOptions | None) -> CadenceOptions | None:
+        """Return what of a cadence counts, None where every frame is as it is. ValueError for that of other speech."""
         if isinstance(cadence, Cadence):
             if self.is_live:
                 raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 
 import ditto_speaker as speaker
@@ -15,7 +16,7 @@ from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunCancelled
 from talkinghead.nodes.core.timeline import parse_fps
-from talkinghead.nodes.ditto.audio2motion import MotionStream, WindowScheme
+from talkinghead.nodes.ditto.audio2motion import MotionSampler, MotionStream, WindowScheme
 from talkinghead.nodes.ditto.condition import Condition, FaceShape
 from talkinghead.nodes.ditto.drive import KeypointDriver
 from talkinghead.nodes.ditto.geometry import pack_motion
@@ -73,8 +74,6 @@ def by_hand(recipe: Motion, smooth=False) -> torch.Tensor:
     source = MotionOutput(*(reader.pose[name] for name in MotionOutput._fields))
     rows = torch.cat(list(recipe.speech.rows(ctx)))
     noise = MotionNoise(0, 4, 1.0, (80, 265))
-    from talkinghead.nodes.ditto.audio2motion import MotionSampler
-
     face = FaceShape(reader.eye_open, reader.eye_ball, source.kp[:1])
     stream = MotionStream(
         MotionSampler(nets.lmdm, noise), Condition(face), WindowScheme(), pack_motion(source)[:1]
@@ -177,18 +176,42 @@ def test_a_run_that_was_stopped_keeps_nothing():
 def test_the_cache_is_bounded_and_the_last_used_stay():
     cache = MotionCache(max_bytes=3 * 40)
     for key in "abc":
-        cache.put(key, torch.zeros(10))
-    cache.get("a")
-    cache.put("d", torch.zeros(10))
-    assert [cache.get(key) is not None for key in "abcd"] == [True, False, True, True]
-    cache.put("e", torch.zeros(31))
-    assert cache.get("e") is None
+        cache.put(("k", key), torch.zeros(10))
+    cache.get(("k", "a"))
+    cache.put(("k", "d"), torch.zeros(10))
+    assert [cache.get(("k", key)) is not None for key in "abcd"] == [True, False, True, True]
+    cache.put(("k", "e"), torch.zeros(31))
+    assert cache.get(("k", "e")) is None
     assert cache.n_bytes == 120
+    assert cache.may_have("k")
+    assert not cache.may_have("l")
     pieces = [torch.full((4,), float(i)) for i in range(10)]
-    assert len(list(cache.recorded(pieces, "long"))) == 10
-    assert cache.get("long") is None
-    list(cache.recorded(pieces[:3], "short"))
-    assert cache.get("short").tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert len(list(cache.recorded(pieces, lambda: ("l", "long")))) == 10
+    assert not cache.may_have("l")
+    list(cache.recorded(pieces[:3], lambda: ("l", "short")))
+    assert cache.get(("l", "short")).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_sound_is_not_hashed_before_the_first_frame_unless_it_may_be_known():
+    class Counted(MemoryAudio):
+        asked = 0
+
+        def fingerprint(self):
+            self.asked += 1
+            return super().fingerprint()
+
+    audio = Counted(speaker.sound(8), 16000)
+    with closing(motion(audio=audio).keypoints(SpeakerContext(), 8)) as batches:
+        next(batches)
+        assert audio.asked == 0
+    pulled(motion(audio=audio))
+    assert audio.asked == 1
+    ctx = SpeakerContext()
+    pulled(motion(audio=MemoryAudio(speaker.sound(8), 16000)), ctx=ctx)
+    assert "kept from before" in ctx.report.text()
+    ctx = SpeakerContext()
+    pulled(motion(audio=MemoryAudio(speaker.sound(8, seed=5), 16000)), ctx=ctx)
+    assert "motion: made" in ctx.report.text()
 
 
 def test_a_loop_keeps_its_own_pose_and_its_own_frames():
@@ -205,6 +228,27 @@ def test_a_loop_keeps_its_own_pose_and_its_own_frames():
         kp = joined(pulled(still), "kp_source")
         stitched = (speaker.modules().nets.stitch(kp, kp) - kp).abs().max()
     assert apart <= stitched + 1e-5
+
+
+def test_two_avatars_at_the_same_time_stay_apart():
+    """And a second sound through the same avatar is that of a fresh run."""
+    one, other = motion(3, face=avatar(3)), motion(3, face=avatar(4), audio=clip(3, seed=2))
+    wanted = [joined(pulled(recipe)) for recipe in (one, other)]
+    MOTIONS.clear()
+    made: list[list] = [[], []]
+    for pair in zip(one.keypoints(SpeakerContext(), 8), other.keypoints(SpeakerContext(), 8), strict=True):
+        for kept, batch in zip(made, pair, strict=True):
+            kept.append(batch.kp_driving)
+    assert all(torch.equal(torch.cat(got), want) for got, want in zip(made, wanted, strict=True))
+    second = motion(3, face=avatar(3), audio=clip(3, seed=2))
+    after = joined(pulled(second))
+    MOTIONS.clear()
+    assert torch.equal(joined(pulled(second)), after)
+
+
+def test_the_last_part_of_a_batch_is_not_lost():
+    made = pulled(motion(Fraction(1394, 100)), 16)
+    assert sum(len(batch.usable) for batch in made) == 349
 
 
 def test_frames_without_a_face_are_not_usable():
@@ -322,8 +366,6 @@ def test_what_does_not_belong_together_is_refused():
     face, other = avatar(), SpeakerModel("another")
     with pytest.raises(ValueError, match="heard by another model"):
         Motion(other, face, DittoSpeech(MODEL, clip(1), FPS))
-    from dataclasses import replace
-
     wrong = replace(face, info=replace(face.info, engine="musetalk"))
     with pytest.raises(ValueError, match="'mia' is for musetalk, not Ditto"):
         Motion(MODEL, wrong, DittoSpeech(MODEL, clip(1), FPS))
