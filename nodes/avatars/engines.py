@@ -1,86 +1,65 @@
-"""One door to both engines for what nodes and the command line do with either: plans, face tools, avatars, speech."""
+"""One door to both engines for what nodes and the command line do with either; the model says which."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.frames import RunContext
-from ..core.packet import AvatarPacket
+from .build import SourcePlan
 
 if TYPE_CHECKING:
     from ..core.audio import AudioClip
-    from ..ditto.handle import DittoModel
-    from ..ditto.speech import DittoSpeech
-    from ..musetalk.handle import MuseTalkModel
-    from ..musetalk.speech import Speech
-    from .build import SourcePlan
-    from .source import Source
-
-    Model = MuseTalkModel | DittoModel
-
-ENGINES = ("musetalk", "ditto")
 
 
-def build_plan(model: Model, options: Any = None, **facts: Any) -> SourcePlan:
-    """Return the plan of an avatar for `model`: `facts` are fields of `SourcePlan`.
+@dataclass(frozen=True)
+class AvatarMaker:
+    """What one engine has for building avatars.
 
-    options: AvatarOptions for MuseTalk, DittoAvatarOptions for Ditto, None for the defaults. ValueError for the other's.
+    plan: its SourcePlan, with `options` of the class `options`. open_tools: kind of detector, model folders, plan ->
+    face tools. make: as `make_avatar` of either engine. preflight: as `preflight` of either engine.
     """
-    if model.engine == "ditto":
-        from ..ditto.avatar_options import DittoAvatarOptions
-        from ..ditto.make_avatar import DittoPlan
 
-        if options is not None and not isinstance(options, DittoAvatarOptions):
-            raise ValueError(
-                "these avatar options are MuseTalk's, the model is Ditto; use Ditto Avatar Options"
-            )
-        return DittoPlan(**facts, options=options)
-    from ..musetalk.make_avatar import BuildPlan
-    from ..musetalk.options import AvatarOptions
-
-    if options is not None and not isinstance(options, AvatarOptions):
-        raise ValueError("these avatar options are Ditto's, the model is MuseTalk; use Avatar Options")
-    return BuildPlan(**facts, options=options)
+    plan: type[SourcePlan]
+    options: type
+    open_tools: Callable[[str, Sequence[Path], SourcePlan], Any]
+    make: Callable[..., Any]
+    preflight: Callable[..., Any]
 
 
-def open_tools(model: Model, plan: SourcePlan, detector: str, roots: Sequence[Path]) -> Any:
-    """Return what finds faces for avatars of `model`, None where the plan has boxes. Errors name files that are missing."""
-    if plan.boxes is not None:
-        return None
-    if model.engine == "ditto":
-        from ..ditto.register import open_ditto_face_tools
+def maker_of(model) -> AvatarMaker:
+    """Return what builds avatars for `model`, a MuseTalkModel or a DittoModel."""
+    return _ditto() if model.engine == "ditto" else _musetalk()
 
-        return open_ditto_face_tools(detector, roots)
+
+def _musetalk() -> AvatarMaker:
     from ..musetalk.find_faces import open_face_tools
+    from ..musetalk.make_avatar import BuildPlan, make_avatar
     from ..musetalk.options import AvatarOptions
+    from ..musetalk.preflight import preflight
 
-    options = plan.options or AvatarOptions.default_for(model.version)
-    return open_face_tools(detector, roots, options.needs_parsing)
+    def open_tools(kind: str, roots: Sequence[Path], plan: BuildPlan):
+        return open_face_tools(kind, roots, plan.options is not None and plan.options.needs_parsing)
 
-
-def make_avatar(
-    ctx: RunContext,
-    model: Model,
-    source: Source,
-    plan: SourcePlan,
-    tools: Any,
-    root: Path,
-    avatar_id: str | None = None,
-    rebuild: bool = False,
-) -> tuple[AvatarPacket, bool]:
-    """Return the packet of `source`, and whether it was built now; see the engines' own `make_avatar`."""
-    if model.engine == "ditto":
-        from ..ditto.make_avatar import make_avatar as make
-    else:
-        from ..musetalk.make_avatar import make_avatar as make
-    return make(ctx, model, source, plan, tools, root, avatar_id, rebuild)
+    return AvatarMaker(BuildPlan, AvatarOptions, open_tools, make_avatar, preflight)
 
 
-def hear(model: Model, audio: AudioClip, fps: Fraction) -> Speech | DittoSpeech:
-    """Return what the presenter hears in every frame of a video at `fps`, by the model's own speech encoder."""
+def _ditto() -> AvatarMaker:
+    from ..ditto.avatar_options import DittoAvatarOptions
+    from ..ditto.make_avatar import DittoPlan, make_avatar
+    from ..ditto.preflight import preflight
+    from ..ditto.register import open_ditto_face_tools
+
+    def open_tools(kind: str, roots: Sequence[Path], plan: DittoPlan):
+        return open_ditto_face_tools(kind, roots)
+
+    return AvatarMaker(DittoPlan, DittoAvatarOptions, open_tools, make_avatar, preflight)
+
+
+def hear(model, audio: AudioClip, fps: Fraction):
+    """Return what the presenter hears in every frame of a video at `fps`: the SPEECH of the model's engine."""
     if model.engine == "ditto":
         from ..ditto.speech import DittoSpeech
 
