@@ -5,9 +5,13 @@ from __future__ import annotations
 import torch
 from comfy_api.latest import io, ui
 
-from ..avatars.build import DEFAULT_MAX_FRAMES, MAX_FRAMES
-from ..avatars.engines import maker_of
-from ..avatars.nodes import (
+from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_roots
+from ..core.audio import from_comfy
+from ..core.images import image_batch
+from ..core.packet import AvatarPacket
+from .build import DEFAULT_MAX_FRAMES, MAX_FRAMES
+from .engines import maker_of
+from .nodes import (
     detector_input,
     face_input,
     file_input,
@@ -16,11 +20,7 @@ from ..avatars.nodes import (
     source_plan,
     widget_problem,
 )
-from ..avatars.preview import avatar_overlay
-from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_roots
-from ..core.audio import from_comfy
-from ..core.images import image_batch
-from ..core.packet import AvatarPacket
+from .preview import avatar_overlay
 
 
 class AvatarPreview(io.ComfyNode):
