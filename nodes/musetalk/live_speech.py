@@ -31,11 +31,12 @@ from ..core.engine_reopen import ReopeningEngine
 from ..core.engine_spec import StageSpec, TensorSpec
 from ..core.frames import RunContext
 from ..core.host_copy import upload
+from ..core.mel import N_FFT, mel_filters, mel_level
 from ..core.report import Report
 from ..core.timeline import frame_count, speech_row_start
 from .handle import MuseTalkModel
 from .speech import SAMPLES_PER_ROW
-from .whisper import N_FFT, floored, mel_filters, mel_level
+from .whisper import floored
 
 if TYPE_CHECKING:
     from ..core.loudness import LiveLoudness
