@@ -44,9 +44,9 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.names import check_new_id
     from ..nodes.core.frames import RunContext
     from ..nodes.musetalk.make_avatar import make_avatar
-    from ..nodes.musetalk.presenters import check_new_id
 
     if args.id is not None:
         check_new_id(args.id)
@@ -67,17 +67,22 @@ def _run_build(args: argparse.Namespace) -> int:
 def _run_fleet(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from ..nodes.avatars.fleet import build_fleet, fleet_sources, split_names
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.fleet import build_fleet, fleet_sources, split_names
+    from ..nodes.musetalk.make_avatar import make_avatar
 
     if args.report and (args.report.is_dir() or not args.report.resolve().parent.is_dir()):
         raise ValueError(f"--report {str(args.report)!r} must be a file in a folder that is there")
     names = split_names(args.specific) if args.specific is not None else []
     model, sources = model_of(args), fleet_sources(args.folder, names)
     plan = plan_of(args, model)
-    tools = tools_of(args, plan, model)
+    tools, root = tools_of(args, plan, model), avatar_roots(args)[0]
+
+    def build(ctx, avatar_id, path):
+        return make_avatar(ctx, model, plan.open(path), plan, tools, root, avatar_id, args.rebuild)
+
     each = None if args.json else lambda item: print(item.line(), flush=True)
-    report = build_fleet(RunContext(), model, sources, plan, tools, avatar_roots(args)[0], args.rebuild, each)
+    report = build_fleet(RunContext(), sources, build, each)
     facts = {"summary": report.summary(), "items": [asdict(i) for i in report.items]}
     if args.report:
         part = args.report.with_name(f".part-{os.getpid()}.json")

@@ -162,14 +162,13 @@ def _cadence_options(args: argparse.Namespace):
 
 def _avatar(args, ctx, model):
     """Return the packet --avatar means. A picture, clip or folder is built on first use and kept, named by its content."""
+    from ..nodes.avatars.names import demo_ids
+    from ..nodes.avatars.presenters import resolve_avatar
     from ..nodes.core.packet import PacketError
     from ..nodes.musetalk.make_avatar import make_avatar
-    from ..nodes.musetalk.presenters import demo_presenters, resolve_avatar
 
     file, roots = Path(args.avatar), avatar_roots(args)
-    is_id = args.avatar in demo_presenters() or (
-        file.is_dir() and any((r / args.avatar).is_dir() for r in roots)
-    )
+    is_id = args.avatar in demo_ids() or (file.is_dir() and any((r / args.avatar).is_dir() for r in roots))
     if is_id or not file.exists():
         if given := given_build_options(args):
             raise ValueError(f"{', '.join(given)} goes with a picture or clip; {args.avatar!r} is no file")

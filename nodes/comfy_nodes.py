@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from comfy.patcher_extension import CallbacksMP
 from comfy_api.latest import io
 
+from .core.checkpoints import CheckpointState
 from .core.engine_shelf import EngineShelf
 from .core.frames import ModelHandle, RunContext
 from .core.packet import AvatarPacket
@@ -27,8 +28,12 @@ Speech = io.Custom("TALKINGHEAD_SPEECH")
 Cadence = io.Custom("TALKINGHEAD_CADENCE")
 Frames = io.Custom("TALKINGHEAD_FRAMES")
 MuseTalkModel = io.Custom("TALKINGHEAD_MUSETALK_MODEL")
+DittoModel = io.Custom("TALKINGHEAD_DITTO_MODEL")
+Motion = io.Custom("TALKINGHEAD_MOTION")
 AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")
 
+NOT_INSTALLED = " (not installed)"
+"""What stands behind the name of a checkpoint that lacks files."""
 MODELS_KEPT = 2
 _ACTIVATION_BYTES = 2 << 30  # rough room for a batch of the full MuseTalk, so that other models make way
 
@@ -138,6 +143,16 @@ class ComfyContext(RunContext):
         self._bar.update_absolute(done, total)
 
 
+def checkpoint_names(states: Iterable[CheckpointState]) -> list[str]:
+    """Return what a loader's combo shows: every checkpoint, one that lacks files marked as such."""
+    return [s.name if s.ready else s.name + NOT_INSTALLED for s in states]
+
+
+def any_model_input(tooltip: str) -> io.MultiType.Input:
+    """Return the socket `model` that takes the model of either engine."""
+    return io.MultiType.Input("model", [MuseTalkModel, DittoModel], tooltip=tooltip)
+
+
 def model_folders(kind: str) -> list[Path]:
     """Return the folders of `models/talkinghead/<kind>`, the default first, after extra_model_paths.yaml."""
     key = f"talkinghead_{kind}"
@@ -150,7 +165,7 @@ def model_folders(kind: str) -> list[Path]:
 def search_roots() -> list[Path]:
     """Return the roots for `core.models.find_file`: the pack's own, ComfyUI's models folder, those of extra paths."""
     models = Path(folder_paths.models_dir)
-    own = [folder.parent for kind in ("musetalk", "faces") for folder in model_folders(kind)]
+    own = [folder.parent for kind in ("musetalk", "ditto", "faces") for folder in model_folders(kind)]
     vae = [Path(folder) for folder in folder_paths.get_folder_paths("vae")]
     return list(dict.fromkeys([models / "talkinghead", *own, models, *(v.parent for v in vae), *vae]))
 

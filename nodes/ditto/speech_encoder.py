@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.config_checks import MAX_LAYERS, check_counts, check_divides, from_mapping
-from ..core.host_copy import upload
 from ..core.mel import HOP_SAMPLES, N_FFT, mel_filters, mel_level
-from .hubert import OFFLINE, Encoder
+from .hubert import OFFLINE
 from .lmdm import Attention
 
 WINDOW_SAMPLES = OFFLINE.window
@@ -110,14 +108,3 @@ class SpeechEncoder(nn.Module):
     def forward(self, samples: Tensor) -> Tensor:
         """Return frames (B, 20, width) at 50 Hz of windows of samples (B, 6480)."""
         return self.encode(self.levels(samples))
-
-
-def window_encoder(network: SpeechEncoder) -> Encoder:
-    """Return the network as what `hubert.SpeechRows` calls: samples (6480,) of one window -> frames (20, width)."""
-
-    @torch.inference_mode()
-    def encode(samples: np.ndarray) -> np.ndarray:
-        window = upload(torch.from_numpy(np.asarray(samples, np.float32))[None], network.weights_device)
-        return network(window)[0].cpu().numpy()
-
-    return encode

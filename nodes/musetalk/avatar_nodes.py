@@ -7,6 +7,10 @@ from dataclasses import replace
 import torch
 from comfy_api.latest import io, ui
 
+from ..avatars.build import DEFAULT_MAX_FRAMES, MAX_FRAMES, MISSING
+from ..avatars.fleet import build_fleet, fleet_sources, split_names
+from ..avatars.names import AUTO_PREFIX
+from ..avatars.source import SOURCE_SUFFIXES, source_of_images
 from ..comfy_nodes import (
     Avatar,
     AvatarOptionsSocket,
@@ -18,18 +22,15 @@ from ..comfy_nodes import (
     search_roots,
 )
 from ..comfy_nodes import MuseTalkModel as ModelSocket
-from ..core.faces import parse_choice
+from ..core.faces import DETECTORS, parse_choice
 from ..core.images import mask_box, parse_box
 from ..core.packet import PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
-from .find_faces import DETECTORS, FaceTools, open_face_tools
-from .fleet import build_fleet, fleet_sources, split_names
-from .make_avatar import AUTO_PREFIX, DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
-from .options import MASKS, MISSING, AvatarOptions
-from .source import SOURCE_SUFFIXES, source_of_images
+from .find_faces import FaceTools, open_face_tools
+from .make_avatar import BuildPlan, make_avatar
+from .options import MASKS, AvatarOptions
 
 CYCLE_CHOICES = (*CYCLES, "auto")
-MAX_FRAMES = 1500
 
 _CYCLE = (
     "How frames repeat: pingpong (forward, backward) fits any clip, loop fits one whose end meets its start, still "
@@ -309,10 +310,12 @@ class BuildFleet(io.ComfyNode):
     ) -> io.NodeOutput:
         sources = fleet_sources(input_path(folder), split_names(specific) if specific.strip() else [])
         plan = build_plan(fps, max_frames, cycle, options=options)
-        tools = _tools(detector, plan, model)
-        report = build_fleet(
-            ComfyContext(), model, sources, plan, tools, model_folders("avatars")[0], rebuild
-        )
+        tools, root = _tools(detector, plan, model), model_folders("avatars")[0]
+
+        def build(ctx, avatar_id, path):
+            return make_avatar(ctx, model, plan.open(path), plan, tools, root, avatar_id, rebuild)
+
+        report = build_fleet(ComfyContext(), sources, build)
         failed = len(report.failed)
         text = report.text()
         return io.NodeOutput(text, len(report.items) - failed, failed, ui=ui.PreviewText(text))

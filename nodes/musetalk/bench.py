@@ -24,7 +24,8 @@ from ..core.blend import composite, crop_geometry, lower_face_mask
 from ..core.color import Nv12Encoder, matrix_for_height
 from ..core.device_composite import Plates, composite_nv12, make_plates
 from ..core.engine_spec import first_line
-from ..core.plates import make_plate, splice
+from ..core.host_plates import splice
+from ..core.plates import make_plate
 from .bench_baseline import BASELINE, BASELINE_BATCH, BLENDED, baseline_loops, in_plain_layout
 from .bench_engines import EngineBench, made_nets
 from .fast import FastNets, PlainNets, fast_nets, why_no_fp8

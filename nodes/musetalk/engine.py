@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +13,7 @@ from ..core.engine import StageEngine
 from ..core.engine_cache import EngineCache
 from ..core.engine_spec import StageFunction, StageSpec, TensorSpec, compare, is_out_of_memory
 from ..core.frames import RunContext
+from ..core.stage_runner import exact_twin
 from .handle import MuseTalkModel
 from .model import MuseTalkNets, to_rgb_uint8
 
@@ -154,11 +154,6 @@ def full_fp32() -> Iterator[None]:
         yield
     finally:
         cudnn.allow_tf32, matmul.allow_tf32 = before
-
-
-def exact_twin(model: MuseTalkModel) -> MuseTalkModel:
-    """The same weights in fp32, run by torch as it is."""
-    return replace(model, precision="fp32", backend="eager")
 
 
 def build_engine(

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.checkpoints import sha256_once
 from ..core.engine_spec import StageSpec, TensorSpec
 from ..core.export import OPSET, BatchRange, ExportForm, OnnxGraph, add_facts, export_onnx
 from ..core.export_check import BATCHES, check_export
 from .config import MuseTalkConfig
-from .handle import MuseTalkModel, sha256_once
+from .handle import MuseTalkModel
 from .model import MuseTalkNets, to_rgb_uint8
 
 GRAPHS = ("unet", "vae_decoder", "vae_encoder", "whisper", "musetalk")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.checkpoints import CheckpointState, describe_states, sha256_once, stamp
 from ..core.engine_backends import AUTO, check_backend
-from ..core.model_catalog import BUNDLES, bundle_of, total_text
-from ..core.models import MissingModel, download_command, missing_text
 from .official import VERSIONS, OfficialFiles, find_official, fine_tunes, look_for, official_config
 
 if TYPE_CHECKING:
@@ -26,18 +24,6 @@ CHECKPOINTS = (EMBEDDED, *VERSIONS)
 """Those that always have a name; folders of fine-tunes add theirs (`available`)."""
 PRECISIONS = ("fp32", "fp16", "fp8")
 _FP8_BACKENDS = (AUTO, "cuda graph")
-
-
-@dataclass(frozen=True)
-class CheckpointState:
-    """A checkpoint that can be named, and the files it still lacks (paths below the models folder)."""
-
-    name: str
-    missing: tuple[str, ...] = ()
-
-    @property
-    def ready(self) -> bool:
-        return not self.missing
 
 
 @dataclass(frozen=True)
@@ -80,7 +66,7 @@ class MuseTalkModel:
     @property
     def key(self) -> Hashable:
         """Changes whenever a file of the weights does; the backend is no part of it, the weights are the same."""
-        return ("musetalk", self.checkpoint, self.precision, tuple(_stamp(path) for path in self.paths))
+        return ("musetalk", self.checkpoint, self.precision, tuple(stamp(path) for path in self.paths))
 
     @property
     def version(self) -> str:
@@ -163,36 +149,4 @@ def available(roots: tuple[Path, ...] = ()) -> list[CheckpointState]:
 
 def describe(roots: tuple[Path, ...] = ()) -> str:
     """Say for each checkpoint whether it is ready, else what is missing and how to get it; one line each."""
-    lines = []
-    for state in available(roots):
-        if state.ready:
-            lines.append(f"{state.name}: ready")
-            continue
-        size = total_text(found[1] for name in state.missing if (found := bundle_of(name)))
-        bundle = state.name if state.name in BUNDLES else "musetalk-1.5"
-        lines.append(
-            f"{state.name}: missing {', '.join(state.missing)} ({size}); {download_command([bundle], roots)}"
-        )
-    return "\n".join(lines)
-
-
-def _stamp(path: Path) -> tuple[str, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise MissingModel(missing_text([path.name], [path.parent])) from error
-    return str(path), status.st_size, status.st_mtime_ns
-
-
-def sha256_once(path: Path) -> str:
-    """SHA-256 of a file; kept in this process until its size or time changes."""
-    return _sha256(*_stamp(path))
-
-
-@lru_cache(maxsize=32)
-def _sha256(path: str, _size: int, _mtime_ns: int) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return describe_states(available(roots), "musetalk-1.5", roots)

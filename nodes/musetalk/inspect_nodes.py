@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from comfy_api.latest import io, ui
 
+from ..avatars.build import DEFAULT_MAX_FRAMES
 from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_roots
 from ..core.audio import from_comfy
 from ..core.images import image_batch
@@ -20,7 +21,6 @@ from .avatar_nodes import (
     widget_problem,
 )
 from .find_faces import open_face_tools
-from .make_avatar import DEFAULT_MAX_FRAMES
 from .preflight import preflight
 from .preview import avatar_overlay
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..comfy_nodes import Avatar, Cadence, Frames, Speech, search_roots
+from ..comfy_nodes import NOT_INSTALLED, Avatar, Cadence, Frames, Speech, checkpoint_names, search_roots
 from ..comfy_nodes import MuseTalkModel as ModelSocket
 from ..core.engine_backends import AUTO, BACKEND_CHOICES
 from .handle import PRECISIONS, MuseTalkModel, available, describe
 from .render import MAX_BATCH, CropStream
-
-NOT_INSTALLED = " (not installed)"
 
 
 class MuseTalkLoader(io.ComfyNode):
@@ -27,7 +25,7 @@ class MuseTalkLoader(io.ComfyNode):
             inputs=[
                 io.Combo.Input(
                     "checkpoint",
-                    options=checkpoint_options(),
+                    options=checkpoint_names(available(tuple(search_roots()))),
                     tooltip=(
                         "embedded comes with the pack, musetalk-1.5 draws real faces, other names are folders of "
                         f"fine-tunes. On this machine:\n{describe(tuple(search_roots()))}"
@@ -74,12 +72,6 @@ class MuseTalkLoader(io.ComfyNode):
     @classmethod
     def execute(cls, checkpoint: str, precision: str, backend: str = AUTO) -> io.NodeOutput:
         return io.NodeOutput(_handle(checkpoint, precision, backend))
-
-
-def checkpoint_options() -> list[str]:
-    """Return what the combo shows: every checkpoint, one that lacks files marked as such."""
-    states = available(tuple(search_roots()))
-    return [s.name if s.ready else s.name + NOT_INSTALLED for s in states]
 
 
 def _handle(checkpoint: str, precision: str, backend: str) -> MuseTalkModel:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..avatars.source import Source
 from ..core.audio import AudioClip
 from ..core.blend import clamp_box, crop_geometry
 from ..core.faces import FaceTrack
@@ -22,7 +23,6 @@ from .handle import MuseTalkModel
 from .make_avatar import BuildPlan
 from .options import AvatarOptions
 from .preview import draw_geometry
-from .source import Source
 
 _SAMPLES = 25
 """Frames looked at, all in memory (155 MB of 1080x1920): a longer source is sampled evenly."""

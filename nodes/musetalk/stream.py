@@ -9,12 +9,12 @@ from ..core.audio import AudioClip
 from ..core.cadence import CadenceOptions
 from ..core.color import MATRICES
 from ..core.frames import FrameChunk, FrameStream, RunContext
-from ..core.live_audio import LiveAudio
+from ..core.live_audio import ClipSound, LiveAudio
 from ..core.packet import AvatarPacket
 from ..core.streaming import FEATURES
 from ..core.timeline import parse_fps
 from .handle import MuseTalkModel
-from .live_speech import ClipSound, LiveSpeech
+from .live_speech import LiveSpeech
 from .render import CompositeStream, CropStream
 from .speech import Heard, Speech
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from ..avatars.build import SourcePlan
+from ..avatars.names import check_new_id
 from ..core.packet import AvatarPacket
 from ..core.packet_import import OFFICIAL_VAE, import_legacy
 from .handle import MuseTalkModel
-from .make_avatar import BuildPlan
 from .official import VERSIONS
-from .presenters import check_new_id
 
 
 def take_over(
@@ -34,7 +34,7 @@ def take_over(
         ValueError: a file that is missing, does not fit, or holds more than plain data (named; nothing of it is run).
     """
     check_new_id(avatar_id)
-    stream = BuildPlan(fps=fps, max_frames=0).open(frames).stream if frames else None
+    stream = SourcePlan(fps=fps, max_frames=0).open(frames).stream if frames else None
     made = import_legacy(folder, root, avatar_id, stream, fps, _official(roots))
     return made.packet, made.notes
 

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.host_copy import upload
-from ..core.mel import N_FFT, mel_filters, mel_level
+from ..core.mel import N_FFT, floored, mel_filters, mel_level
 from .config import WhisperConfig
 from .layers import attend
+
 
 def log_mel(audio: Tensor, n_mels: int = 80, piece_samples: int = 480_000) -> Tensor:
     """Log-mel of one piece per batch item.
@@ -44,11 +45,6 @@ def log_mel(audio: Tensor, n_mels: int = 80, piece_samples: int = 480_000) -> Te
     window = torch.hann_window(N_FFT, device=audio.device)
     level = mel_level(audio, window, upload(torch.from_numpy(mel_filters(n_mels)), audio.device))
     return floored(level, level.amax(dim=(1, 2), keepdim=True))
-
-
-def floored(level: Tensor, peak: Tensor) -> Tensor:
-    """Whisper's log-mel of a `mel_level`: what lies more than 80 dB under `peak` is raised to there, then scaled."""
-    return (torch.maximum(level, peak - 8.0) + 4.0) / 4.0
 
 
 def positional_encoding(

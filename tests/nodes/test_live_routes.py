@@ -132,7 +132,7 @@ def test_the_render_gets_the_cadence_that_was_asked_for(node_classes, monkeypatc
             "live_socket_routes",
             "core.live_protocol",
             "musetalk.stream",
-            "musetalk.presenters",
+            "avatars.presenters",
             "musetalk.render",
         )
     )

@@ -190,7 +190,8 @@ def test_bundles_by_name():
     assert [b.name for b in find_bundles(["dwpose", "face-light", "dwpose"])] == ["dwpose", "face-light"]
     assert len(find_bundles([])) == len(BUNDLES)
     with pytest.raises(
-        ValueError, match="unknown bundle dwpos; there are musetalk-1.5, musetalk-1.0, face-light"
+        ValueError,
+        match="unknown bundle dwpos; there are musetalk-1.5, musetalk-1.0, ditto, ditto-faces, face-light",
     ):
         find_bundles(["dwpos"])
     assert total_text(BUNDLES["musetalk-1.5"].files) == "3.89 GB"

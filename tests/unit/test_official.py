@@ -26,10 +26,11 @@ from official_parts import (
 )
 
 from talkinghead.nodes.core.checkpoint import BadCheckpoint
+from talkinghead.nodes.core.checkpoints import sha256_once
 from talkinghead.nodes.core.models import MissingModel
 from talkinghead.nodes.musetalk import handle as handle_module
 from talkinghead.nodes.musetalk.config import OFFICIAL
-from talkinghead.nodes.musetalk.handle import MuseTalkModel, available, describe, sha256_once
+from talkinghead.nodes.musetalk.handle import MuseTalkModel, available, describe
 from talkinghead.nodes.musetalk.model import MuseTalkNets, build_nets, on_meta
 from talkinghead.nodes.musetalk.official import (
     find_official,

@@ -10,11 +10,11 @@ from talkinghead.nodes.core import engine as engine_module
 from talkinghead.nodes.core.engine_spec import EngineSkipped
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.host_copy import one_ahead
+from talkinghead.nodes.core.stage_runner import exact_twin
 from talkinghead.nodes.musetalk.engine import (
     MuseTalkStage,
     build_engine,
     contiguous_weights,
-    exact_twin,
     measure_parity,
     musetalk_spec,
     musetalk_stage,
