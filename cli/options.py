@@ -13,18 +13,23 @@ def model_options() -> argparse.ArgumentParser:
     """Return the options that choose the weights."""
     p = argparse.ArgumentParser(add_help=False)
     p.add_argument(
-        "--engine",
-        choices=("musetalk", "ditto"),
-        default="musetalk",
-        help="musetalk moves the mouth, ditto the whole head (default: musetalk)",
-    )
-    p.add_argument(
         "--checkpoint",
         default="embedded",
-        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights; with --engine ditto embedded or ditto "
-        "(default: embedded)",
+        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights; of ditto embedded or ditto (default: embedded)",
     )
     p.add_argument("--precision", default="fp32", help="fp32, fp16 or fp8 (default: fp32)")
+    return p
+
+
+def engine_choice() -> argparse.ArgumentParser:
+    """Return the option that chooses the engine."""
+    p = argparse.ArgumentParser(add_help=False)
+    p.add_argument(
+        "--engine",
+        default="musetalk",
+        choices=("musetalk", "ditto"),
+        help="musetalk moves the mouth, ditto the whole head (default: musetalk)",
+    )
     return p
 
 
@@ -76,6 +81,9 @@ def build_options() -> argparse.ArgumentParser:
     p.add_argument(
         "--background", help="colour under transparent parts: name, #rrggbb or r,g,b (default: black)"
     )
+    p.add_argument(
+        "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
+    )
     p.add_argument("--preset", help="1.5 or 1.0: crop and mask as MuseTalk's own scripts")
     p.add_argument(
         "--mask", help="mouth, lower face, jaw, raw or neck (default: mouth; embedded model: lower face)"
@@ -90,10 +98,16 @@ def build_options() -> argparse.ArgumentParser:
         "--blur", type=float, help="feather of jaw, raw, neck as a share of the side (default: 0.1)"
     )
     p.add_argument(
-        "--crop-scale", type=float, help="ditto: side of the square over the face's extent (default: 2.3)"
+        "--crop-scale", type=float, help="ditto: side of the crop over the landmarks' extent (default: 2.3)"
     )
     p.add_argument(
-        "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
+        "--crop-shift",
+        metavar="X,Y",
+        help="ditto: of the crop's centre along and down the face, in sides (default: 0,-0.125)",
+    )
+    p.add_argument("--upright", action="store_true", help="ditto: do not turn the crop with the head")
+    p.add_argument(
+        "--smoothing", type=int, help="ditto: frames the poses of a clip are averaged over, odd (default: 13)"
     )
     return p
 
@@ -115,52 +129,78 @@ def search_roots(args: argparse.Namespace) -> list[Path]:
 
 
 def model_of(args: argparse.Namespace):
-    """Return the handle of --checkpoint, --precision and, where the command has it, --backend."""
+    """Return the handle of --checkpoint, --precision and, where the command has them, --engine and --backend."""
+    if getattr(args, "engine", "musetalk") == "ditto":
+        from ..nodes.ditto.handle import DittoModel as Model
+    else:
+        from ..nodes.musetalk.handle import MuseTalkModel as Model
     backend = getattr(args, "backend", "auto")
-    given = args.checkpoint, args.precision, tuple(search_roots(args)), backend
-    if args.engine == "ditto":
-        from ..nodes.ditto.handle import DittoModel
-
-        return DittoModel(*given)
-    from ..nodes.musetalk.handle import MuseTalkModel
-
-    return MuseTalkModel(*given)
+    return Model(args.checkpoint, args.precision, tuple(search_roots(args)), backend)
 
 
 def plan_of(args: argparse.Namespace, model):
-    """Return the plan of the build options for `model`; `args` may also have fps and size."""
-    from ..nodes.avatars.engines import build_plan
+    """Return the plan of the build options for the model's engine; `args` may also have fps and size."""
+    from ..nodes.avatars.engines import maker_of
     from ..nodes.core.faces import parse_choice
     from ..nodes.core.images import parse_box
     from ..nodes.core.timeline import parse_fps
 
     fps = getattr(args, "source_fps", None)
-    return build_plan(
-        model,
-        _ditto_options(args) if model.engine == "ditto" else _avatar_options(args, model),
+    return maker_of(model).plan(
         fps=parse_fps(fps) if fps else None,
         size=parse_size_option(args.size),
         max_frames=args.max_frames,
         cycle=args.cycle,
         boxes=(parse_box(args.box),) if args.box else None,
         face=parse_choice(args.face),
+        options=_avatar_options(args, model),
     )
 
 
 def tools_of(args: argparse.Namespace, plan, model):
     """Return the face tools of --detector, or None where the box is given."""
-    from ..nodes.avatars.engines import open_tools
+    if plan.boxes:
+        return None
+    from ..nodes.avatars.engines import maker_of
 
-    return open_tools(model, plan, args.detector, search_roots(args))
+    return maker_of(model).open_tools(args.detector, search_roots(args), plan)
+
+
+_MUSETALK_OPTIONS = ("preset", "mask", "margin", "bbox_shift", "cheeks", "expand", "blur")
+_DITTO_OPTIONS = ("crop_scale", "crop_shift", "upright", "smoothing")
 
 
 def _avatar_options(args: argparse.Namespace, model):
+    others = _MUSETALK_OPTIONS if model.engine == "ditto" else _DITTO_OPTIONS
+    if given := [name for name in given_build_options(args) if name[2:].replace("-", "_") in others]:
+        raise ValueError(f"{', '.join(given)} does nothing for --engine {model.engine}; leave it out")
+    return _ditto_options(args) if model.engine == "ditto" else _musetalk_options(args, model)
+
+
+def _ditto_options(args: argparse.Namespace):
+    from ..nodes.ditto.avatar_options import DittoAvatarOptions
+
+    given = {"crop_scale": args.crop_scale, "smoothing": args.smoothing}
+    given |= {
+        "missing": args.missing,
+        "background": args.background,
+        "rotate": False if args.upright else None,
+    }
+    if args.crop_shift:
+        try:
+            given["shift_x"], given["shift_y"] = (float(v) for v in args.crop_shift.split(","))
+        except ValueError:
+            raise ValueError(
+                f"--crop-shift {args.crop_shift!r} is not X,Y; write for example 0,-0.125"
+            ) from None
+    return DittoAvatarOptions(**{k: v for k, v in given.items() if v is not None})
+
+
+def _musetalk_options(args: argparse.Namespace, model):
     from dataclasses import replace
 
     from ..nodes.musetalk.options import AvatarOptions
 
-    if args.crop_scale is not None:
-        raise ValueError("--crop-scale is for Ditto; with MuseTalk give --expand")
     base = AvatarOptions.upstream(args.preset) if args.preset else AvatarOptions.default_for(model.version)
     given = {
         "mask": args.mask,
@@ -177,13 +217,3 @@ def _avatar_options(args: argparse.Namespace, model):
         except ValueError:
             raise ValueError(f"--cheeks {args.cheeks!r} is not L,R; write for example 90,90") from None
     return replace(base, **{k: v for k, v in given.items() if v is not None})
-
-
-def _ditto_options(args: argparse.Namespace):
-    from ..nodes.ditto.avatar_options import DittoAvatarOptions
-
-    musetalk = ("preset", "mask", "margin", "bbox_shift", "cheeks", "expand", "blur")
-    if strays := [f"--{name.replace('_', '-')}" for name in musetalk if getattr(args, name) is not None]:
-        raise ValueError(f"{', '.join(strays)} is for MuseTalk; with --engine ditto give --crop-scale")
-    given = {"crop_scale": args.crop_scale, "missing": args.missing, "background": args.background}
-    return DittoAvatarOptions(**{k: v for k, v in given.items() if v is not None})

@@ -111,8 +111,8 @@ def _run_verify(args: argparse.Namespace) -> int:
 
 def _run_preview(args: argparse.Namespace) -> int:
     from ..nodes.avatars.presenters import resolve_avatar
+    from ..nodes.avatars.preview import avatar_overlay
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.preview import avatar_overlay
 
     avatar = resolve_avatar(RunContext(), args.id, avatar_roots(args))
     write_png(args.out, avatar_overlay(avatar, args.frame)[0])
@@ -142,8 +142,8 @@ def _run_clear(args: argparse.Namespace) -> int:
 
 def _run_import(args: argparse.Namespace) -> int:
     from ..nodes.avatars.names import check_new_id
+    from ..nodes.avatars.take_over import take_over
     from ..nodes.core.timeline import parse_fps
-    from ..nodes.musetalk.take_over import take_over
 
     check_new_id(args.id)
     fps = parse_fps(args.fps) if args.fps else None

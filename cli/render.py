@@ -13,6 +13,7 @@ from .motion import check_motion_options, motion_of, motion_options
 from .options import (
     build_options,
     device_of,
+    engine_choice,
     engine_options,
     given_build_options,
     model_of,
@@ -70,7 +71,16 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
     speech.add_argument("--seed", type=int, default=0)
 
-    how = [common, model_options(), engine_options(), build_options(), motion_options(), out, speech]
+    how = [
+        common,
+        engine_choice(),
+        model_options(),
+        engine_options(),
+        build_options(),
+        motion_options(),
+        out,
+        speech,
+    ]
     demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
     demo.add_argument("--text", default=DEMO_TEXT)
     demo.add_argument("--avatar", default=DEMO_AVATAR)
@@ -178,7 +188,7 @@ def _cadence_options(args: argparse.Namespace):
 
 def _avatar(args, ctx, model):
     """Return the packet --avatar means. A picture, clip or folder is built on first use and kept, named by its content."""
-    from ..nodes.avatars.engines import make_avatar
+    from ..nodes.avatars.engines import maker_of
     from ..nodes.avatars.names import demo_for, demo_ids
     from ..nodes.avatars.presenters import resolve_avatar
     from ..nodes.core.packet import PacketError
@@ -195,7 +205,7 @@ def _avatar(args, ctx, model):
             raise ValueError(f"no file {args.avatar!r}" if looks_like_file else str(e)) from None
     plan = plan_of(args, model)
     tools = tools_of(args, plan, model)
-    return make_avatar(ctx, model, plan.open(file), plan, tools, roots[0])[0]
+    return maker_of(model).make(ctx, model, plan.open(file), plan, tools, roots[0])[0]
 
 
 def _audio(args, ctx):

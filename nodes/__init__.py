@@ -4,10 +4,9 @@
 def node_classes() -> list:
     """Return every node class, in the order of the menu."""
     from . import cadence_nodes, engine_nodes, shared_nodes, video_nodes
+    from .avatars import inspect_nodes, options_nodes
     from .avatars import nodes as avatar_nodes
-    from .avatars import options_nodes
     from .ditto import nodes as ditto_nodes
-    from .musetalk import inspect_nodes
     from .musetalk import nodes as musetalk_nodes
     from .tts import nodes as tts_nodes
 

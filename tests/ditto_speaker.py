@@ -33,7 +33,7 @@ CONFIG = DittoModelConfig(
         stitch=replace(TINY.stitch, n_keypoints=K),
     ),
     LMDMConfig(265, WIDTH + 16 + 3 * K, latent_dim=16, n_heads=2, ff_dim=16, n_layers=1, n_cond_layers=1),
-    SpeechEncoderConfig(WIDTH, n_mels=20, channels=8, n_layers=1),
+    SpeechEncoderConfig(WIDTH, n_layers=1, n_heads=2, ff_dim=8, n_mels=20),
 )
 
 

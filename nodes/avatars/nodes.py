@@ -24,7 +24,7 @@ from ..core.images import mask_box, parse_box
 from ..core.packet import PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
 from .build import DEFAULT_MAX_FRAMES, MAX_FRAMES, SourcePlan
-from .engines import build_plan, make_avatar, open_tools
+from .engines import maker_of
 from .fleet import build_fleet, fleet_sources, split_names
 from .names import AUTO_PREFIX
 from .source import SOURCE_SUFFIXES, source_of_images
@@ -249,11 +249,11 @@ class BuildFleet(io.ComfyNode):
     ) -> io.NodeOutput:
         sources = fleet_sources(input_path(folder), split_names(specific) if specific.strip() else [])
         plan = source_plan(model, options, fps, max_frames, cycle)
-        tools = open_tools(model, plan, detector, search_roots())
-        root = model_folders("avatars")[0]
+        maker, root = maker_of(model), model_folders("avatars")[0]
+        tools = maker.open_tools(detector, search_roots(), plan)
 
         def build(ctx, avatar_id, path):
-            return make_avatar(ctx, model, plan.open(path), plan, tools, root, avatar_id, rebuild)
+            return maker.make(ctx, model, plan.open(path), plan, tools, root, avatar_id, rebuild)
 
         report = build_fleet(ComfyContext(), sources, build)
         failed = len(report.failed)
@@ -264,9 +264,13 @@ class BuildFleet(io.ComfyNode):
 def source_plan(
     model, options=None, fps="", max_frames=DEFAULT_MAX_FRAMES, cycle="auto", box="", face="largest"
 ) -> SourcePlan:
-    return build_plan(
-        model,
-        options,
+    maker = maker_of(model)
+    if options is not None and not isinstance(options, maker.options):
+        raise ValueError(
+            "these options are for the other engine; a MuseTalk model takes Avatar Options, a Ditto model Ditto Avatar Options"
+        )
+    return maker.plan(
+        options=options,
         fps=parse_fps(fps) if fps.strip() else None,
         max_frames=max_frames,
         cycle=cycle,
@@ -276,10 +280,9 @@ def source_plan(
 
 
 def _make(ctx: ComfyContext, model, source, plan: SourcePlan, detector: str, name: str) -> io.NodeOutput:
-    tools = open_tools(model, plan, detector, search_roots())
-    packet, _ = make_avatar(
-        ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None
-    )
+    maker = maker_of(model)
+    tools = None if plan.boxes else maker.open_tools(detector, search_roots(), plan)
+    packet, _ = maker.make(ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None)
     _made[packet.info.id] = packet.digest
     return io.NodeOutput(packet, ctx.report.text())
 

@@ -63,6 +63,12 @@ class LMDMConfig:
         return asdict(self)
 
 
+EMBEDDED = LMDMConfig(
+    cond_dim=128 + 79, latent_dim=192, n_heads=6, ff_dim=384, n_layers=4, n_cond_layers=2, guidance=1.0
+)
+"""The motion network of the embedded engine, on 128 numbers of its own speech encoder."""
+
+
 class RotaryEmbedding(nn.Module):
     """Turns neighbouring pairs of numbers by position * frequency, over the full width, before heads are split.
 

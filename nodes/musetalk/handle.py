@@ -47,6 +47,8 @@ class MuseTalkModel:
     roots: tuple[Path, ...] = ()
     backend: str = AUTO
 
+    engine = "musetalk"
+
     def __post_init__(self) -> None:
         check_backend(self.backend)
         object.__setattr__(self, "roots", tuple(Path(root) for root in self.roots))
@@ -62,8 +64,6 @@ class MuseTalkModel:
         if self.checkpoint not in known:
             raise ValueError(f"checkpoint {self.checkpoint!r} is unknown; there are {', '.join(known)}")
         find_official(self.checkpoint, self.roots)
-
-    engine = "musetalk"
 
     @property
     def key(self) -> Hashable:

@@ -1,12 +1,17 @@
-"""Nodes that look at MuseTalk avatars and their sources: preview, preflight."""
+"""Nodes that look at avatars and their sources: preview, preflight."""
 
 from __future__ import annotations
 
 import torch
 from comfy_api.latest import io, ui
 
-from ..avatars.build import DEFAULT_MAX_FRAMES, MAX_FRAMES
-from ..avatars.nodes import (
+from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_roots
+from ..core.audio import from_comfy
+from ..core.images import image_batch
+from ..core.packet import AvatarPacket
+from .build import DEFAULT_MAX_FRAMES, MAX_FRAMES
+from .engines import maker_of
+from .nodes import (
     detector_input,
     face_input,
     file_input,
@@ -15,12 +20,6 @@ from ..avatars.nodes import (
     source_plan,
     widget_problem,
 )
-from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_roots
-from ..core.audio import from_comfy
-from ..core.images import image_batch
-from ..core.packet import AvatarPacket
-from .find_faces import open_face_tools
-from .preflight import preflight
 from .preview import avatar_overlay
 
 
@@ -99,10 +98,11 @@ class PreflightNode(io.ComfyNode):
 
     @classmethod
     def execute(cls, model, file, fps, max_frames, face, detector, audio=None, options=None) -> io.NodeOutput:
-        tools, clip = open_face_tools(detector, search_roots()), None if audio is None else from_comfy(audio)
+        maker, clip = maker_of(model), None if audio is None else from_comfy(audio)
         plan = source_plan(model, options, fps, max_frames, face=face)
-        found = preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
-        image, text = image_batch(torch.from_numpy(found.overlay())[None]), found.text()
+        tools = maker.open_tools(detector, search_roots(), plan)
+        found = maker.preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
+        image, text = image_batch(torch.from_numpy(found.picture)[None]), found.text()
         return io.NodeOutput(text, not found.problems, image, ui=ui.PreviewText(text))
 
 
