@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from .common import model_root, print_facts
-from .options import model_of, model_options
+from .options import engine_choice, model_of, model_options
 
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
     export = commands.add_parser(
-        "export", parents=[common, model_options()], help="write the networks as ONNX and compare them with torch",
+        "export", parents=[common, engine_choice(), model_options()], help="write the networks as ONNX and compare them with torch",
         description="Needs: pip install onnx onnxscript onnxruntime. The official UNet takes minutes and 2 GB of disk.",
     )  # fmt: skip
     export.add_argument(
