@@ -7,16 +7,18 @@ import json
 import sys
 from pathlib import Path
 
+from .options import engine_choice
+
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
     bench = commands.add_parser(
         "bench",
+        parents=[engine_choice()],
         help="measure this machine: peaks, each stage, the whole path, beside the loop as upstream runs it",
         description="Speeds are frames per second; ratios are to the row baseline of the same run, upstream's loop, and "
         "to the fastest eager one. Random weights with --size full, so no model is needed. Without git beside the pack, "
         "set TALKINGHEAD_COMMIT to say what was measured.",
     )
-    bench.add_argument("--engine", choices=("musetalk", "ditto"), default="musetalk", help="default musetalk")
     bench.add_argument(
         "--size", choices=("embedded", "full"), help="model; default full on a card, else embedded"
     )
