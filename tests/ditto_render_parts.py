@@ -11,6 +11,7 @@ import torch
 from ditto_parts import TINY
 from packet_parts import ditto_info, ditto_tensors
 
+from talkinghead.nodes.core.host_copy import upload
 from talkinghead.nodes.core.packet import AvatarPacket, write_packet
 from talkinghead.nodes.ditto.crop import FaceBox, crop_matrices
 
@@ -97,8 +98,8 @@ class MadeUpMotion:
                 yield MadeUpPoses(
                     start,
                     index,
-                    source[part].to(ctx.device),
-                    driving[part].to(ctx.device),
+                    upload(source[part], ctx.device),
+                    upload(driving[part], ctx.device),
                     found[index],
                     start + count == self.total,
                 )
