@@ -109,7 +109,7 @@ class MadeUpMotion:
 
 def keypoints_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return source and driving key points of frames 0..n-1, (n, K, 3) each; frame k's depend on k alone."""
-    most = 64  # torch's numbers depend on how many are drawn at once
+    most = 512  # torch's numbers depend on how many are drawn at once
     generator = torch.Generator().manual_seed(9)
     source = 0.35 * torch.randn(most, WARP.n_keypoints, 3, generator=generator)
     ways = 0.2 * torch.sin(torch.arange(most * WARP.n_keypoints * 3).reshape(source.shape) * 0.7)
