@@ -28,13 +28,20 @@ from ..core.bench import (
     matmul_tflops,
     median_row,
 )
-from ..core.color import matrix_for_height
 from ..core.engine import EngineOptions, open_engine
 from ..core.engine_build import full_fp32
 from ..core.engine_spec import EngineIdentity
 from .bench_baseline import BASELINE, NETWORKS, Scene, baseline_loops
-from .bench_model import MOTION_FRAMES, SIZES, made_modules, motion_agreement, motion_calls, scene_of
-from .device_putback import FacePlates, make_face_plates, put_back_nv12
+from .bench_model import (
+    MOTION_FRAMES,
+    SIZES,
+    PutBack,
+    made_modules,
+    motion_agreement,
+    motion_calls,
+    put_back_of,
+    scene_of,
+)
 from .fast import FastNets
 from .model import DittoModules
 from .networks import DittoNets
@@ -47,7 +54,6 @@ ENGINES = ("inductor", "tensorrt")
 """Built first, in a folder of the run's own: minutes of the full size."""
 NETWORK, WHOLE, PUT_BACK = "warp + decode", "whole path", "put back + NV12"
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
-_N_PLATES = 4
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ class _Bench:
         few = {name: value[: min(2, len(value))] for name, value in given.items()}
         wanted = exact.nets(*few.values()).cpu()
         scene = scene_of(exact.config.nets, o.frame, o.seed)
-        plates = _plates(exact.nets, scene, o)
+        finish = put_back_of(exact.config.nets, scene, o.frame, o.device)
         given["volume"] = given["volume"].to(_DTYPES[precision])
         other = None if exact is modules else exact.nets
         self._baselines(modules.nets, other, scene, precision)
@@ -150,11 +156,11 @@ class _Bench:
                 row = Row(NETWORK, backend, precision, batch)
                 part = {name: value[:batch] for name, value in given.items()}
                 if backend in ENGINES:
-                    self._engine(row, modules, part, plates)
+                    self._engine(row, modules, part, finish)
                 else:
-                    self._backend(row, fast if backend.startswith("fast") else modules.nets, part, plates)
+                    self._backend(row, fast if backend.startswith("fast") else modules.nets, part, finish)
         for batch in o.batches:
-            self._put_back(precision, modules.nets, batch, plates)
+            self._put_back(precision, modules.nets, batch, finish)
         self._baselines(modules.nets, other, scene, precision)
         gc.collect()
         if o.device.type == "cuda":
@@ -170,19 +176,18 @@ class _Bench:
         cosine, psnr = likeness(faces.float().cpu(), wanted, peak=1.0)
         self.parity[name] = {"cosine": round(cosine, 7), "psnr_db": min(round(psnr, 2), 999.0)}
 
-    def _backend(self, row: Row, nets: torch.nn.Module, given: dict[str, Tensor], plates: FacePlates) -> None:
+    def _backend(self, row: Row, nets: torch.nn.Module, given: dict[str, Tensor], finish: PutBack) -> None:
         graph = row.backend.endswith("graph")
         if graph and self.options.device.type != "cuda":
             reason = f"needs a CUDA device, this is {self.options.device.type}"
             self._note(replace(row, skipped=reason))
             return
         volume, *points = (value.clone() for value in given.values())
-        index = torch.arange(row.batch, device=volume.device) % _N_PLATES
         features = nets.warp(volume, *points)
 
         def whole() -> Tensor:
             made = as_crops(nets(volume, *points))
-            return put_back_nv12(made["crops"], plates, index, made["finite"])
+            return finish(made["crops"], made["finite"])
 
         calls = {
             "warp": lambda: nets.warp(volume, *points),
@@ -194,7 +199,7 @@ class _Bench:
             gflop = self.gflop if stage in (NETWORK, WHOLE) else None
             self._note(self.watch.row(replace(row, stage=stage), call, gflop, graph))
 
-    def _engine(self, row: Row, modules: DittoModules, given: dict[str, Tensor], plates: FacePlates) -> None:
+    def _engine(self, row: Row, modules: DittoModules, given: dict[str, Tensor], finish: PutBack) -> None:
         """A backend that is built, as the pipeline runs it: copies into its buffers and out of them included."""
         device, began = self.options.device, time.perf_counter()
         identity = EngineIdentity(row.precision, {"size": self.options.size})
@@ -206,23 +211,22 @@ class _Bench:
                 why = engine.skipped.get(row.backend, f"it fell back to {engine.backend}")
                 self._note(replace(row, skipped=why))
                 return
-            index = torch.arange(row.batch, device=device) % _N_PLATES
 
             def whole() -> Tensor:
                 made = engine(**given)
-                return put_back_nv12(made["crops"], plates, index, made["finite"])
+                return finish(made["crops"], made["finite"])
 
             self._note(self.watch.row(row, lambda: engine(**given), self.gflop))
             self._note(self.watch.row(replace(row, stage=WHOLE), whole, self.gflop))
         finally:
             engine.close()
 
-    def _put_back(self, precision: str, nets: DittoNets, batch: int, plates: FacePlates) -> None:
+    def _put_back(self, precision: str, nets: DittoNets, batch: int, finish: PutBack) -> None:
         device, side = self.options.device, nets.config.render_size
         crops = torch.randint(0, 256, (batch, side, side, 3), dtype=torch.uint8, device=device)
-        index = torch.arange(batch, device=device) % _N_PLATES
-        row = Row(PUT_BACK, "torch", precision, batch)
-        self._note(self.watch.row(row, lambda: put_back_nv12(crops, plates, index)))
+        usable = torch.ones(batch, dtype=torch.bool, device=device)
+        row = Row(PUT_BACK, "OpenCV" if device.type == "cpu" else "torch", precision, batch)
+        self._note(self.watch.row(row, lambda: finish(crops, usable)))
 
     def _motion(self) -> dict[str, object]:
         """Seconds of the diffusion for MOTION_FRAMES frames by backend, and how like many steps few are."""
@@ -270,14 +274,6 @@ def _inputs(nets: DittoNets, n: int, device: torch.device, seed: int) -> dict[st
     source = 0.3 * torch.randn(n, warp.n_keypoints, 3, generator=generator)
     driving = source + 0.05 * torch.randn(source.shape, generator=generator)
     return {"volume": volume.to(device), "kp_source": source.to(device), "kp_driving": driving.to(device)}
-
-
-def _plates(nets: DittoNets, scene: Scene, options: BenchOptions) -> FacePlates:
-    matrix = matrix_for_height(options.frame[1])
-    made = make_face_plates(
-        [scene.frame] * _N_PLATES, [scene.c2o] * _N_PLATES, nets.config.render_size, matrix
-    )
-    return made.to(options.device)
 
 
 def _gflop(nets: DittoNets, given: dict[str, Tensor]) -> float:

@@ -93,7 +93,7 @@ def test_one_run_measures_everything(tmp_path, capsys):
         )
     assert len(rows["baseline", "eager", 1]["visits"]) == 2
     assert rows[NETWORK, "fast graph", 2]["skipped"] == "needs a CUDA device, this is cpu"
-    assert rows["put back + NV12", "torch", 2]["fps"] > 0
+    assert rows["put back + NV12", "OpenCV", 2]["fps"] > 0
     motion = rows[f"motion, 4 steps, {MOTION_FRAMES} frames", "eager", MOTION_FRAMES]
     assert motion["seconds"] == pytest.approx(MOTION_FRAMES / motion["fps"], abs=1e-3)
     assert set(facts["parity"]) == {"eager fp32", "fast fp32"}
