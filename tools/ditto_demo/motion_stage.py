@@ -15,7 +15,7 @@ from demo.identity import const, sample_looks
 from demo.train import Stage, load_from
 from torch import Tensor, nn
 
-from . import space, sound
+from . import sound, space
 
 FRAMES = sound.FRAMES
 # smile, brow, blink, width of the eight emotions, in the order of condition.EMOTIONS
