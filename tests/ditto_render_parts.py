@@ -11,6 +11,7 @@ import torch
 from ditto_parts import TINY
 from packet_parts import ditto_info, ditto_tensors
 
+from talkinghead.nodes.core.host_copy import upload
 from talkinghead.nodes.core.packet import AvatarPacket, write_packet
 from talkinghead.nodes.ditto.crop import FaceBox, crop_matrices
 
@@ -28,10 +29,18 @@ def c2o_of(n: int, side: int = 512) -> np.ndarray:
 
 
 def ditto_avatar(
-    root: Path, model, name="anna", n=3, size=SIZE, cycle="loop", faceless=(), fps=Fraction(25)
+    root: Path,
+    model,
+    name="anna",
+    n=3,
+    size=SIZE,
+    cycle="loop",
+    faceless=(),
+    fps=Fraction(25),
+    n_keypoints=WARP.n_keypoints,
 ) -> AvatarPacket:
     """Write a packet of smooth frames for the tiny networks: every volume another."""
-    made = ditto_tensors(n, size, VOLUME, WARP.n_keypoints)
+    made = ditto_tensors(n, size, VOLUME, n_keypoints)
     features = made["features.safetensors"]
     features["c2o"] = torch.from_numpy(c2o_of(n))
     features["found"] = torch.tensor([i not in faceless for i in range(n)])
@@ -89,8 +98,8 @@ class MadeUpMotion:
                 yield MadeUpPoses(
                     start,
                     index,
-                    source[part].to(ctx.device),
-                    driving[part].to(ctx.device),
+                    upload(source[part], ctx.device),
+                    upload(driving[part], ctx.device),
                     found[index],
                     start + count == self.total,
                 )
@@ -100,7 +109,7 @@ class MadeUpMotion:
 
 def keypoints_of(n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return source and driving key points of frames 0..n-1, (n, K, 3) each; frame k's depend on k alone."""
-    most = 64  # torch's numbers depend on how many are drawn at once
+    most = 512  # torch's numbers depend on how many are drawn at once
     generator = torch.Generator().manual_seed(9)
     source = 0.35 * torch.randn(most, WARP.n_keypoints, 3, generator=generator)
     ways = 0.2 * torch.sin(torch.arange(most * WARP.n_keypoints * 3).reshape(source.shape) * 0.7)

@@ -12,6 +12,9 @@ from .build import SourcePlan
 
 if TYPE_CHECKING:
     from ..core.audio import AudioClip
+    from ..core.engine_shelf import StageMaker
+    from ..core.export import OnnxGraph
+    from ..core.frames import RunContext
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,32 @@ def hear(model, audio: AudioClip, fps: Fraction):
     from ..musetalk.speech import Speech
 
     return Speech(model, audio, fps)
+
+
+def face_stage(model) -> StageMaker:
+    """Return the stage that draws the model's crops."""
+    if model.engine == "ditto":
+        from ..ditto.stages import ditto_stage
+
+        return ditto_stage
+    from ..musetalk.engine import musetalk_stage
+
+    return musetalk_stage
+
+
+def build_engine(
+    ctx: RunContext, model, batch: int, progress: Callable[[int, int], object] | None = None
+) -> dict[str, object]:
+    """Build, or find built, the engine that draws the model's crops; see `core.engine_build.build_engine`."""
+    from ..core.engine_build import build_engine as build
+
+    return build(ctx, model, face_stage(model), batch, progress)
+
+
+def export_model(model, folder: Path, names: Sequence[str] | None = None, **how: Any) -> list[OnnxGraph]:
+    """Write graphs of the model as ONNX, its usual ones if `names` is None; see `core.export_model.export_graphs`."""
+    if model.engine == "ditto":
+        from ..ditto.export import export_model as export
+    else:
+        from ..musetalk.export import export_model as export
+    return export(model, folder, names, **how)

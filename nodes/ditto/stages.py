@@ -11,13 +11,13 @@ has the same face: RGB, NV12, and whoever looks at the crops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from ..core.engine_spec import EngineSkipped, StageFunction, StageSpec, TensorSpec
-from ..core.export import ExportForm
+from ..core.export import ExportForm, ExportParts
 from .fast import FastNets
 from .model import DittoModules
 from .networks import DittoNets
@@ -55,6 +55,14 @@ class FaceStage(nn.Module):
         raise EngineSkipped(
             f"5-D grid_sample has no layer there; {' and '.join(GRAPHS)} hold what engines can do of a frame"
         )
+
+    def export_parts(self) -> ExportParts:
+        """The two graphs that TensorRT gets, with the sampling between them by torch."""
+
+        def run(parts: Mapping[str, Callable], inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return render_by_parts(self.nets, *(parts[name] for name in GRAPHS), **inputs)
+
+        return ExportParts(tuple(exportable(self.nets, name) for name in GRAPHS), run)
 
 
 class MotionGraph(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from ditto_render_parts import MadeUpMotion, ditto_avatar, keypoints_of
 from talkinghead.nodes.core.frames import RunCancelled, RunContext, StageError
 from talkinghead.nodes.core.stage_runner import exact_twin
 from talkinghead.nodes.ditto import handle as handle_module
+from talkinghead.nodes.ditto import render as render_module
 from talkinghead.nodes.ditto.handle import DittoModel
 from talkinghead.nodes.ditto.model import save_modules
 from talkinghead.nodes.ditto.render import DittoCropStream
@@ -169,6 +171,21 @@ def test_a_stop_ends_the_motion_too_and_the_next_run_works(film):
     early.close()
     assert stream.motion.seen["begun"] == stream.motion.seen["ended"] == 2
     assert len(run(stream, 4)) == 40
+
+
+def test_what_is_ready_ahead_does_not_grow_with_the_length(film, monkeypatch):
+    monkeypatch.setattr(render_module, "POSES_AHEAD", 16)
+    for frames in (60, 500):
+        stream = film(frames, batch=4)
+        chunks = stream.chunks(RunContext(), 4)
+        next(chunks)
+        deadline = time.monotonic() + 5
+        while stream.motion.seen["batches"] < 5 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        # The one that is shown, four that are ready.
+        assert stream.motion.seen["batches"] == 5
+        chunks.close()
 
 
 def test_an_error_of_the_motion_says_where(film, monkeypatch):
