@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..avatars.build import check_engine
 from ..core.cadence import Cadence, CadenceOptions
 from ..core.frames import RunContext
 from ..core.packet import AvatarPacket
@@ -119,11 +120,7 @@ class Motion:
     edits: MotionEdits = field(default_factory=MotionEdits)
 
     def __post_init__(self) -> None:
-        info = self.avatar.info
-        if info.engine != "ditto":
-            raise ValueError(
-                f"avatar {info.id!r} is for {info.engine}, not Ditto; build it with a Ditto model"
-            )
+        check_engine(self.avatar, "ditto")
         if self.speech.model.key != self.model.key:
             raise ValueError(
                 "the speech was heard by another model than the motion's; connect one Ditto Loader to both"

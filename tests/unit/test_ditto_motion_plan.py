@@ -367,5 +367,5 @@ def test_what_does_not_belong_together_is_refused():
     with pytest.raises(ValueError, match="heard by another model"):
         Motion(other, face, DittoSpeech(MODEL, clip(1), FPS))
     wrong = replace(face, info=replace(face.info, engine="musetalk"))
-    with pytest.raises(ValueError, match="'mia' is for musetalk, not Ditto"):
+    with pytest.raises(ValueError, match="'mia' is for MuseTalk, this model is Ditto"):
         Motion(MODEL, wrong, DittoSpeech(MODEL, clip(1), FPS))

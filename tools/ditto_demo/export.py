@@ -18,33 +18,31 @@ from .picture_stage import new_nets
 FOLDER = store.ROOT / "nodes" / "ditto" / "embedded"
 
 
-def reduction() -> tuple[Tensor, Tensor, Tensor]:
-    """Linear maps: motion vector (265) -> reduced and scaled (70, 265); back (265, 70); and what is added behind."""
+def reduction() -> tuple[Tensor, Tensor]:
+    """Linear maps: motion vector (265) -> reduced and scaled (70, 265), and back (265, 70)."""
     std = motion_stage.spreads().double()
-    at = space.bins("cpu").double()
-    forth, back, added = torch.zeros(70, 265).double(), torch.zeros(265, 70).double(), torch.zeros(265).double()
+    slope = space.bins("cpu").double() / space.VARIANCE
+    forth, back = torch.zeros(70, 265).double(), torch.zeros(265, 70).double()
     forth[0, 0], back[0, 0] = 1, 1
     for i in range(3):
         columns = slice(1 + 66 * i, 67 + 66 * i)
-        slope = at / space.SIGMA**2
         forth[1 + i, columns] = slope / slope.square().sum()
         back[columns, 1 + i] = slope
-        added[columns] = -0.5 * at**2 / space.SIGMA**2
     for i in range(3 + 63):
         forth[4 + i, 199 + i] = back[199 + i, 4 + i] = 1
-    return forth / std[:, None], back * std, added
+    return forth / std[:, None], back * std
 
 
 def official_lmdm(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The LMDM's weights in the form of the embedded config."""
-    forth, back, added = reduction()
+    forth, back = reduction()
     squeeze = (1 / (1 + motion_stage.noise_spreads().double() ** 2).sqrt())
     weight = state["input_projection.weight"].double()
     noisy, frame = (weight[:, :70] * squeeze) @ forth, weight[:, 70:] @ forth
     out = dict(state)
     out["input_projection.weight"] = torch.cat([noisy, frame], 1).float()
     out["final_layer.weight"] = (back @ state["final_layer.weight"].double()).float()
-    out["final_layer.bias"] = (back @ state["final_layer.bias"].double() + added).float()
+    out["final_layer.bias"] = (back @ state["final_layer.bias"].double()).float()
     return out
 
 

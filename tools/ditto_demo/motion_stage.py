@@ -23,7 +23,7 @@ FACES = ((-0.55, -0.035, 0.12, -0.05), (-0.5, -0.02, 0.2, 0.1), (-0.2, 0.03, -0.
          (0.0, 0.0, 0.0, 0.0), (-1.0, 0.02, 0.15, -0.05), (0.1, 0.05, -0.25, -0.05), (0.45, -0.01, 0.1, 0.0))
 NEUTRAL = 4
 PARAM_STD = (0.25, 0.15, 0.25, 0.4, 0.2, 0.3, 0.02)
-HEAD_STD = (0.02, 1.6, 2.6, 1.4, 0.03, 0.02, 1.0)
+HEAD_STD = (0.02, 1.8, 2.8, 1.5, 0.03, 0.02, 1.0)
 """Of scale, pitch, yaw, roll (degrees), t."""
 ANCHOR = (0.0, space.DROP / 1.74, 0.0)
 """Where a head lies in its own crop."""
@@ -41,7 +41,7 @@ def spreads() -> Tensor:
 
 def noise_spreads() -> Tensor:
     """Standard deviation of unit noise on the vector, as it shows in each reduced and scaled column (70,)."""
-    per_degree = space.bins("cpu").norm() / space.SIGMA**2
+    per_degree = space.bins("cpu").norm() / space.VARIANCE
     std = spreads()
     noise = 1 / std
     noise[1:4] = 1 / (per_degree * std[1:4])
@@ -119,9 +119,9 @@ class Choreography:
         beat = smooth(opened, 5) - smooth(opened, 31)
         active = 0.45 + 1.4 * smooth(opened, 31).clamp(max=0.5)
         lively = self._rand(n, 1, low=0.5, high=1.3)
-        yaw = 2.7 * self.sway(n) * active * lively
-        pitch = (1.2 * self.sway(n) * active - 4.0 * beat) * lively
-        roll = 1.1 * self.sway(n) * active * lively - 0.12 * yaw
+        yaw = 3.6 * self.sway(n) * active * lively
+        pitch = (1.7 * self.sway(n) * active - 4.0 * beat) * lively
+        roll = 1.5 * self.sway(n) * active * lively - 0.12 * yaw
         row, face = self.emotion(n)
         smile, brow, lids, width = face.unbind(-1)
         blink = self.blinks(n)

@@ -55,6 +55,8 @@ def pose_of(head: Tensor, exp: Tensor, kp: Tensor):
 
 
 class PictureStage(Stage):
+    ema = 0.995
+
     def __init__(self, args):
         super().__init__(args)
         nets, angles = new_nets()
@@ -66,6 +68,10 @@ class PictureStage(Stage):
         self.pool = pictures.Pool(args.faces, nets.config.crop_size, self.device, curves)
         self.size = nets.config.render_size
         self.nets.train()
+        if args.keep_norms:
+            for module in self.nets.modules():
+                if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):
+                    module.eval()
 
     def start(self) -> None:
         super().start()
@@ -87,7 +93,7 @@ class PictureStage(Stage):
 
     def motion_loss(self, seen, truth_head, truth_exp, truth_kp) -> tuple[Tensor, Tensor]:
         head, exp, kp = seen
-        scale = torch.cat([head.new_ones(3) * 0.02, head.new_ones(4)])
+        scale = torch.cat([head.new_ones(3) * 0.04, head.new_ones(4)])
         off = (head - truth_head) * scale
         loss = F.smooth_l1_loss(off, torch.zeros_like(off), beta=0.02) + F.smooth_l1_loss(kp, truth_kp, beta=0.02)
         return loss + 3 * F.smooth_l1_loss(exp, truth_exp, beta=0.02), (head - truth_head)[:, :3].abs().mean()
