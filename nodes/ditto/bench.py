@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -47,11 +48,17 @@ from .model import DittoModules
 from .networks import DittoNets
 from .stages import as_crops, ditto_stage
 
-BACKENDS = ("eager", "cuda graph", "fast", "fast graph")
-"""The networks as they are, and recorded; on folded and joined weights (`fast`), called and recorded. Choosing the backend
-"cuda graph" records the last one."""
-ENGINES = ("inductor", "tensorrt")
-"""Built first, in a folder of the run's own: minutes of the full size."""
+BACKENDS = ("eager", "fast")
+"""The networks as they are, and on folded and joined weights (`fast`), each called step by step."""
+ENGINES = {
+    "plain graph": "cuda graph",
+    "cuda graph": "cuda graph",
+    "inductor": "inductor",
+    "tensorrt": "tensorrt",
+}
+"""What runs a whole batch, copies into its buffers and out of them included -> backend that is opened. "plain graph" records
+the networks as they are, "cuda graph" what choosing it records: the fast ones. The others are built first, in a folder of the
+run's own: minutes of the full size."""
 NETWORK, WHOLE, PUT_BACK = "warp + decode", "whole path", "put back + NV12"
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
@@ -65,7 +72,7 @@ class BenchOptions:
     size: str = "embedded"
     precisions: tuple[str, ...] = ("fp32",)
     batches: tuple[int, ...] = (1, 8)
-    backends: tuple[str, ...] = (*BACKENDS, "inductor")
+    backends: tuple[str, ...] = (*BACKENDS, "plain graph", "cuda graph", "inductor")
     frame: tuple[int, int] = (1080, 1920)
     seconds: float = 0.5
     least: int = 3
@@ -158,7 +165,7 @@ class _Bench:
                 if backend in ENGINES:
                     self._engine(row, modules, part, finish)
                 else:
-                    self._backend(row, fast if backend.startswith("fast") else modules.nets, part, finish)
+                    self._backend(row, fast if backend == "fast" else modules.nets, part, finish)
         for batch in o.batches:
             self._put_back(precision, modules.nets, batch, finish)
         self._baselines(modules.nets, other, scene, precision)
@@ -177,11 +184,6 @@ class _Bench:
         self.parity[name] = {"cosine": round(cosine, 7), "psnr_db": min(round(psnr, 2), 999.0)}
 
     def _backend(self, row: Row, nets: torch.nn.Module, given: dict[str, Tensor], finish: PutBack) -> None:
-        graph = row.backend.endswith("graph")
-        if graph and self.options.device.type != "cuda":
-            reason = f"needs a CUDA device, this is {self.options.device.type}"
-            self._note(replace(row, skipped=reason))
-            return
         volume, *points = (value.clone() for value in given.values())
         features = nets.warp(volume, *points)
 
@@ -197,18 +199,21 @@ class _Bench:
         }
         for stage, call in calls.items():
             gflop = self.gflop if stage in (NETWORK, WHOLE) else None
-            self._note(self.watch.row(replace(row, stage=stage), call, gflop, graph))
+            self._note(self.watch.row(replace(row, stage=stage), call, gflop))
 
     def _engine(self, row: Row, modules: DittoModules, given: dict[str, Tensor], finish: PutBack) -> None:
-        """A backend that is built, as the pipeline runs it: copies into its buffers and out of them included."""
-        device, began = self.options.device, time.perf_counter()
+        """A whole batch at once, as the pipeline runs it."""
+        device, began, backend = self.options.device, time.perf_counter(), ENGINES[row.backend]
+        spec, stage = ditto_stage(modules, device)
+        if row.backend == "plain graph":
+            stage = partial(stage)  # hides that it has a fast form
         identity = EngineIdentity(row.precision, {"size": self.options.size})
-        options = EngineOptions(row.backend, row.batch, self.cache, identity, build=True)
-        engine = open_engine(*ditto_stage(modules, device), options, device)
+        options = EngineOptions(backend, row.batch, self.cache, identity, build=True)
+        engine = open_engine(spec, stage, options, device)
         row = replace(row, prepared_s=time.perf_counter() - began)
         try:
-            if engine.backend != row.backend:
-                why = engine.skipped.get(row.backend, f"it fell back to {engine.backend}")
+            if engine.backend != backend:
+                why = engine.skipped.get(backend, f"it fell back to {engine.backend}")
                 self._note(replace(row, skipped=why))
                 return
 

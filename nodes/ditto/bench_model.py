@@ -59,7 +59,7 @@ def made_modules(
             for value in getattr(modules.nets, part).state_dict(keep_vars=True).values():
                 if value.is_floating_point():
                     value.data = value.data.to(dtype)
-    return modules.eval().requires_grad_(False)
+    return modules.to(device).eval().requires_grad_(False)  # what numpy made lies on the CPU
 
 
 def crop_of(frame: tuple[int, int]) -> np.ndarray:
