@@ -193,7 +193,8 @@ def _extract(
 
 def _network_input(frame: np.ndarray, c2o: np.ndarray, side: int) -> np.ndarray:
     o2c = np.linalg.inv(c2o.astype(np.float64)).astype(np.float32)
-    return network_input(crop_picture(frame, CropMatrices(o2c, c2o)), side)
+    # Black there would be drawn as a bar along the edge of the frame, and blurred into it.
+    return network_input(crop_picture(frame, CropMatrices(o2c, c2o), extend=True), side)
 
 
 def _fill(

@@ -140,8 +140,13 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return (points @ matrix[:2, :2].T + matrix[:2, 2]).astype(np.float32)
 
 
-def crop_picture(picture: np.ndarray, matrices: CropMatrices, side: int = CROP_SIZE) -> np.ndarray:
-    """Return the crop (side, side, 3) of a uint8 RGB picture: bilinear, black outside."""
+def crop_picture(
+    picture: np.ndarray, matrices: CropMatrices, side: int = CROP_SIZE, extend: bool = False
+) -> np.ndarray:
+    """Return the crop (side, side, 3) of a uint8 RGB picture: bilinear.
+
+    Outside the picture it is black, as upstream has it, or with `extend` the picture's edge goes on.
+    """
     import cv2
 
     return cv2.warpAffine(
@@ -149,7 +154,7 @@ def crop_picture(picture: np.ndarray, matrices: CropMatrices, side: int = CROP_S
         matrices.o2c[:2],
         (side, side),
         flags=cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_CONSTANT,
+        borderMode=cv2.BORDER_REPLICATE if extend else cv2.BORDER_CONSTANT,
     )
 
 

@@ -66,7 +66,7 @@ def test_features_are_those_of_the_networks(ditto_model, tmp_path):
         assert isinstance(reader, DittoReader)
         for i in (0, 7, 8, 10):  # whole and cut batches
             o2c = np.linalg.inv(seen.c2o[i].astype(np.float64)).astype(np.float32)
-            crop = crop_picture(frames[i], CropMatrices(o2c, seen.c2o[i]))
+            crop = crop_picture(frames[i], CropMatrices(o2c, seen.c2o[i]), extend=True)
             picture = torch.from_numpy(network_input(crop, 64))
             assert torch.equal(reader.frame(i), torch.from_numpy(frames[i]))
             assert torch.allclose(reader.volume(i).float(), nets.appearance(picture)[0], atol=2e-3)
@@ -74,6 +74,15 @@ def test_features_are_those_of_the_networks(ditto_model, tmp_path):
                 assert torch.allclose(reader.pose[name][i], rows[0], atol=1e-5), name
         assert np.array_equal(reader.c2o.numpy(), seen.c2o)
         assert np.array_equal(reader.eye_open.numpy(), seen.eye_open)
+
+
+def test_beyond_the_frame_its_edge_goes_on():
+    picture = np.zeros((40, 40, 3), np.uint8)
+    picture[0] = 200
+    shift = np.array([[1, 0, 0], [0, 1, 8], [0, 0, 1]], np.float32)
+    matrices = CropMatrices(shift, np.linalg.inv(shift))
+    assert (crop_picture(picture, matrices, 40, extend=True)[:9] == 200).all()
+    assert (crop_picture(picture, matrices, 40)[:8] == 0).all()
 
 
 def test_what_a_frame_gets_does_not_depend_on_the_others(ditto_model, tmp_path):
