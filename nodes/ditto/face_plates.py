@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.packet_readers import DittoReader
 
 FACE_PLATE_BYTES = 512 << 20
-"""Of one avatar, for one matrix: 68 frames of 1080x1920 whose crops are 800 pixels wide; a two-second loop has 50. Twice
+"""Of one avatar, for one matrix: 69 frames of 1080x1920 whose crops are 800 pixels wide; a two-second loop has 50. Twice
 what MuseTalk's have: a whole head is put back, with a mask of floats."""
 
 
