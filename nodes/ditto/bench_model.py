@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from ..core.color import matrix_for_height
-from ..core.engine import EngineOptions, StageEngine, open_engine
-from ..core.engine_shelf import StageMaker
+from ..core.engine import EngineOptions, open_engine
 from ..core.frames import Placement
 from ..core.packet_schema import CROP_SIDE
-from .audio2motion import MotionSampler, MotionStream, WindowScheme
+from .audio2motion import MotionSampler, MotionStream, Sampler, WindowScheme
 from .bench_baseline import Scene
 from .condition import Condition, FaceShape
 from .config import OFFICIAL, DittoConfig
@@ -24,7 +23,7 @@ from .device_putback import make_face_plates, put_back_nv12
 from .face_plates import HostFaces
 from .lmdm import LMDMConfig
 from .model import EMBEDDED_DIR, HUBERT_WIDTH, DittoModelConfig, DittoModules, load_modules
-from .motion_engine import MotionEngines
+from .motion_engine import WindowSampler, window_stage
 from .motion_measure import StepAgreement, step_agreement
 from .networks import HALF_PARTS
 from .putback import from_face
@@ -100,22 +99,25 @@ def put_back_of(config: DittoConfig, scene: Scene, frame: tuple[int, int], devic
 
 def motion_calls(modules: DittoModules, device: torch.device) -> dict[str, Callable[[], object] | str]:
     """Return by backend what makes MOTION_FRAMES frames of motion in DEFAULT_STEPS steps, or why it cannot."""
-    calls: dict[str, Callable[[], object] | str] = {"eager": partial(_motion, modules, modules.lmdm, device)}
+    calls: dict[str, Callable[[], object] | str] = {
+        "eager": partial(_motion, modules, partial(MotionSampler, modules.lmdm), device)
+    }
     if device.type != "cuda":
         calls["cuda graph"] = f"needs a CUDA device, this is {device.type}"
         return calls
 
-    def opened(stage: StageMaker) -> StageEngine:
-        return open_engine(*stage(modules.lmdm, device), EngineOptions("cuda graph", 1), device)
-
-    calls["cuda graph"] = partial(_motion, modules, MotionEngines(opened, device), device)
+    stage = window_stage(DEFAULT_STEPS, 1.0)
+    engine = open_engine(*stage(modules.lmdm, device), EngineOptions("cuda graph", 1), device)
+    calls["cuda graph"] = partial(
+        _motion, modules, lambda noise: WindowSampler(lambda: engine, noise, device), device
+    )
     return calls
 
 
-def _motion(modules: DittoModules, network, device: torch.device) -> Tensor:
+def _motion(modules: DittoModules, sampler: Callable[[MotionNoise], Sampler], device: torch.device) -> Tensor:
     condition, source, speech = _conditions(modules.config)
     noise = MotionNoise(0, DEFAULT_STEPS, 1.0, (WindowScheme().window, source.numel()))
-    stream = MotionStream(MotionSampler(network, noise), condition, WindowScheme(), source)
+    stream = MotionStream(sampler(noise), condition, WindowScheme(), source)
     return torch.cat([stream.feed(speech), stream.finish()])
 
 
