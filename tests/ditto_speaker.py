@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -65,7 +66,7 @@ class SpeakerModel:
         return EngineIdentity()
 
     def build(self) -> DittoModules:
-        return modules()
+        return deepcopy(modules())  # who loads it moves it to a device
 
 
 def poses(n: int = 1, seed: int = 3) -> dict[str, torch.Tensor]:

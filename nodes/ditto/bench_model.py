@@ -99,8 +99,9 @@ def put_back_of(config: DittoConfig, scene: Scene, frame: tuple[int, int], devic
 
 def motion_calls(modules: DittoModules, device: torch.device) -> dict[str, Callable[[], object] | str]:
     """Return by backend what makes MOTION_FRAMES frames of motion in DEFAULT_STEPS steps, or why it cannot."""
+    given = _conditions(modules.config)
     calls: dict[str, Callable[[], object] | str] = {
-        "eager": partial(_motion, modules, partial(MotionSampler, modules.lmdm), device)
+        "eager": partial(_motion, *given, partial(MotionSampler, modules.lmdm))
     }
     if device.type != "cuda":
         calls["cuda graph"] = f"needs a CUDA device, this is {device.type}"
@@ -108,14 +109,13 @@ def motion_calls(modules: DittoModules, device: torch.device) -> dict[str, Calla
 
     stage = window_stage(DEFAULT_STEPS, 1.0)
     engine = open_engine(*stage(modules.lmdm, device), EngineOptions("cuda graph", 1), device)
-    calls["cuda graph"] = partial(
-        _motion, modules, lambda noise: WindowSampler(lambda: engine, noise, device), device
-    )
+    calls["cuda graph"] = partial(_motion, *given, lambda noise: WindowSampler(lambda: engine, noise, device))
     return calls
 
 
-def _motion(modules: DittoModules, sampler: Callable[[MotionNoise], Sampler], device: torch.device) -> Tensor:
-    condition, source, speech = _conditions(modules.config)
+def _motion(
+    condition: Condition, source: Tensor, speech: Tensor, sampler: Callable[[MotionNoise], Sampler]
+) -> Tensor:
     noise = MotionNoise(0, DEFAULT_STEPS, 1.0, (WindowScheme().window, source.numel()))
     stream = MotionStream(sampler(noise), condition, WindowScheme(), source)
     return torch.cat([stream.feed(speech), stream.finish()])

@@ -5,17 +5,20 @@ Nothing is rounded anew; results differ from the plain network by the order of s
     scale's 1 in its bias;
   keys and values of the memory, the same for every layer but for their weights: one product each;
   the rotation is one product of complex numbers, a neighbouring pair being one of them;
-  time vector and time tokens are one product.
+  time vector and time tokens are one product;
+  residual, scale and shift, the next norm and its rotation are one kernel where Triton runs (`motion_kernel`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.kernel_ops import why_not
 from .lmdm import LMDM, N_TIME_TOKENS, Attention, DecoderLayer
 from .schedule import DDIMStep, sample, step_times
 
@@ -40,6 +43,7 @@ class FastStep(nn.Module):
         self.values = _stacked(*zip(*(_part(attention, 2) for attention in cross), strict=True))
         times = lmdm.to_time_cond[0], lmdm.to_time_tokens[0]
         self.times = _stacked((t.weight for t in times), (t.bias for t in times))
+        self.joints = open_joints(lmdm.weights_device)
         rotary = lmdm.rotary
         self.register_buffer("turn", torch.complex(rotary.cos[:, ::2], rotary.sin[:, 1::2]), persistent=False)
         self.eval().requires_grad_(False)
@@ -69,11 +73,16 @@ class FastStep(nn.Module):
         lmdm = self.lmdm
         frame = cond_frame[:, None].expand(-1, x.shape[1], -1)
         state = lmdm.input_projection(torch.cat((x, frame), dim=-1))
-        state = state[:, None].expand(-1, 2, -1, -1).flatten(0, 1)
+        # Of one row, flattening is a view with a stride of 0, which the kernel does not take.
+        state = state[:, None].expand(-1, 2, -1, -1).flatten(0, 1).contiguous()
         turn = self.turn[: x.shape[1]]
+        normed, turned = self.joints.normed(state, self.layers[0].layer.norm1, turn)
         for i, layer in enumerate(self.layers):
             memory_parts = keys[:, :, i].transpose(1, 2), values[:, :, i].transpose(1, 2)
-            state = layer(state, memory_parts, films[:, i], turn)
+            after = self.layers[i + 1].layer.norm1 if i + 1 < len(self.layers) else None
+            state, normed, turned = layer(
+                self.joints, state, normed, turned, memory_parts, films[:, i], turn, after
+            )
         conditional, unconditional = state.unflatten(0, (-1, 2)).unbind(dim=1)
         # The last layer is linear: guidance before it is guidance behind it, on half the rows.
         return lmdm.final_layer(torch.lerp(unconditional, conditional, lmdm.config.guidance))
@@ -116,23 +125,85 @@ class _Layer(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, x: Tensor, memory: tuple[Tensor, Tensor], films: Tensor, turn: Tensor) -> Tensor:
-        """x (B, T, dim); memory: keys and values (B, heads, S, dim / heads); films (B, 3, 2, 1, dim)."""
+    def forward(
+        self,
+        joints: Joints,
+        x: Tensor,
+        normed: Tensor,
+        turned: Tensor,
+        memory: tuple[Tensor, Tensor],
+        films: Tensor,
+        turn: Tensor,
+        after: nn.LayerNorm | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """x (B, T, dim), normed and turned by norm1; memory: keys and values (B, heads, S, dim / heads); films (B, 3, 2, 1,
+        dim); after: the next layer's norm1. Return the same three for that layer."""
         layer, dim = self.layer, x.shape[-1]
-        (scale1, shift1), (scale2, shift2), (scale3, shift3) = (f.unbind(1) for f in films.unbind(1))
+        first, second, third = (film.unbind(1) for film in films.unbind(1))
         attention, cross = layer.self_attn, layer.multihead_attn
         heads = attention.n_heads
         weight, bias = attention.in_proj_weight, attention.in_proj_bias
-        normed = layer.norm1(x)
-        q, k = F.linear(_turned(normed, turn), weight[: 2 * dim], bias[: 2 * dim]).chunk(2, dim=-1)
+        q, k = F.linear(turned, weight[: 2 * dim], bias[: 2 * dim]).chunk(2, dim=-1)
         v = F.linear(normed, weight[2 * dim :], bias[2 * dim :])
         mixed = _mixed(attention, _headed(q, heads), _headed(k, heads), _headed(v, heads))
-        x = x + torch.addcmul(shift1, mixed, scale1)
+        x, _, turned = joints.joined(x, mixed, first, layer.norm2, turn)
         weight, bias = cross.in_proj_weight, cross.in_proj_bias
-        q = F.linear(_turned(layer.norm2(x), turn), weight[:dim], bias[:dim])
-        x = x + torch.addcmul(shift2, _mixed(cross, _headed(q, heads), *memory), scale2)
-        hidden = layer.linear2(F.gelu(layer.linear1(layer.norm3(x))))
-        return x + torch.addcmul(shift3, hidden, scale3)
+        mixed = _mixed(cross, _headed(F.linear(turned, weight[:dim], bias[:dim]), heads), *memory)
+        x, normed, _ = joints.joined(x, mixed, second, layer.norm3, None)
+        hidden = layer.linear2(F.gelu(layer.linear1(normed)))
+        return joints.joined(x, hidden, third, after, None if after is None else turn)
+
+
+class Joints(Protocol):
+    """What stands between two products."""
+
+    def normed(self, x: Tensor, norm: nn.LayerNorm, turn: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `norm` of x (B, T, dim), and the same turned by `turn` (T, dim / 2), complex."""
+
+    def joined(
+        self,
+        x: Tensor,
+        y: Tensor,
+        film: tuple[Tensor, Tensor],
+        norm: nn.LayerNorm | None,
+        turn: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return x + y * scale + shift, `norm` of it, and that turned; None for what is not asked for.
+
+        film: scale and shift (B, 1, dim).
+        """
+
+
+class TorchJoints:
+    """By torch."""
+
+    name = "torch"
+
+    def normed(self, x: Tensor, norm: nn.LayerNorm, turn: Tensor) -> tuple[Tensor, Tensor]:
+        normed = norm(x)
+        return normed, _turned(normed, turn)
+
+    def joined(
+        self,
+        x: Tensor,
+        y: Tensor,
+        film: tuple[Tensor, Tensor],
+        norm: nn.LayerNorm | None,
+        turn: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        scale, shift = film
+        x = x + torch.addcmul(shift, y, scale)
+        normed = None if norm is None else norm(x)
+        return x, normed, None if normed is None or turn is None else _turned(normed, turn)
+
+
+def open_joints(device: torch.device) -> Joints:
+    """Return the quickest that runs on `device`."""
+    if why_not(device) is not None:
+        return TorchJoints()
+    from .motion_kernel import TritonJoints
+
+    return TritonJoints()
 
 
 def _stacked(weights: Iterable[Tensor], biases: Iterable[Tensor]) -> nn.Linear:
