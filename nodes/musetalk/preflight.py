@@ -12,7 +12,7 @@ from ..avatars.preflight import (
     about_audio,
     about_source,
     coverage,
-    first_frame,
+    one_frame,
     sample_frames,
 )
 from ..core.audio import AudioClip
@@ -45,7 +45,7 @@ def preflight(
     options = plan.options or AvatarOptions.default_for(model.version)
     facts, problems = about_source(source, path, plan), []
     facts += about_audio(audio, fps, problems)
-    picture, box, stops = first_frame(ctx, source), None, False
+    picture, box, stops = one_frame(ctx, source), None, False
     if plan.boxes:
         info = source.stream.info
         box = next((clamp_box(b, info.width, info.height) for b in plan.scaled_boxes(source) if b), None)
@@ -59,9 +59,9 @@ def preflight(
             1,
             check=ctx.check_cancelled,
         )
-        stops = not track.found.any()
+        stops = not track.found.any() or (options.missing == "error" and not track.found.all())
         facts.append(coverage(track.found, source, options.missing, problems))
-        if not stops:
+        if track.found.any():
             at = int(np.flatnonzero(track.found)[0])
             picture, box = frames[at], boxes_of(track, frames.shape[1], options, tools.is_exact)[at]
     picture = picture.copy()
