@@ -345,6 +345,9 @@ def test_memory_does_not_grow(monkeypatch):
         (lambda: MotionOptions(emotion="bored"), "'bored' is not one of angry"),
         (lambda: MotionOptions(overlap=80), "overlap 80 is outside 0..79"),
         (lambda: MotionOptions(average=-1), "smooth -1 is outside"),
+        (lambda: MotionOptions(average=2.5), "average 2.5 is no whole number"),
+        (lambda: MotionOptions(average=None), "average None is no whole number"),
+        (lambda: MotionOptions(overlap="9"), "overlap '9' is no whole number"),
         (lambda: motion(smooth=(4, 2)), "window 4 and order 2"),
         (lambda: motion().keypoints(SpeakerContext(), 0), "at least one frame, not 0"),
         (
