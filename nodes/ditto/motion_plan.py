@@ -183,4 +183,4 @@ class Motion:
                 )
             cadence.check(self.speech.audio, self.fps)
             cadence = cadence.options
-        return None if cadence is None or (cadence.mode == "dense" and not cadence.rest) else cadence
+        return None if cadence is None or cadence.is_plain else cadence

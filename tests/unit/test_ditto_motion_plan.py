@@ -317,6 +317,14 @@ def test_a_cadence_keeps_its_keys_and_rests_the_lips():
     assert (rested[quiet[1:]] - rested[quiet[:-1]]).abs().amax((1, 2)).min() > 0  # the head goes on
 
 
+def test_a_viseme_cache_alone_is_said_to_do_nothing():
+    """What was asked for and is not done must be told; with a cadence it was, alone it was not."""
+    recipe, ctx = motion(1), SpeakerContext()
+    made = joined(pulled(recipe, cadence=CadenceOptions("dense", rest=False, viseme_cache_mb=8), ctx=ctx))
+    assert torch.equal(made, joined(pulled(recipe)))
+    assert ctx.report.warnings == {"the viseme cache is for MuseTalk; Ditto draws every frame": 1}
+
+
 def test_memory_does_not_grow(monkeypatch):
     from talkinghead.nodes.ditto import motion_run
 
