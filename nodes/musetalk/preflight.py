@@ -16,9 +16,9 @@ from ..avatars.preflight import (
     sample_frames,
 )
 from ..core.audio import AudioClip
-from ..core.blend import clamp_box, crop_geometry
+from ..core.blend import crop_geometry
 from ..core.frames import RunContext
-from .bake import MAX_UPSCALE
+from .bake import MAX_UPSCALE, boxes_inside
 from .find_faces import FaceTools, boxes_of
 from .handle import MuseTalkModel
 from .make_avatar import BuildPlan
@@ -47,8 +47,18 @@ def preflight(
     facts += about_audio(audio, fps, problems)
     picture, box, stops = one_frame(ctx, source), None, False
     if plan.boxes:
-        info = source.stream.info
-        box = next((clamp_box(b, info.width, info.height) for b in plan.scaled_boxes(source) if b), None)
+        info, boxes = source.stream.info, plan.scaled_boxes(source)
+        boxes *= info.n_frames if len(boxes) == 1 else 1
+        try:
+            boxes, own = boxes_inside(boxes, info.n_frames, info.height, info.width)
+            found = np.array(own)
+            facts.append(coverage(found, source, options.missing, problems))
+            stops = options.missing == "error" and not found.all()
+            at = own.index(True)
+            picture, box = one_frame(ctx, source, at), boxes[at]
+        except ValueError as e:
+            problems.append(str(e))
+            stops = True
     else:
         frames = sample_frames(ctx, source)
         track = track_face(
