@@ -30,8 +30,8 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     bench.add_argument(
         "--backends",
         metavar="LIST",
-        help="default eager,cuda graph,fused,fused graph; inductor and tensorrt are built first (minutes), in a folder "
-        "that goes with the run",
+        help="default eager,cuda graph,fused,fused graph, of ditto eager,fast,plain graph,cuda graph,inductor; inductor and "
+        "tensorrt are built first (minutes), in a folder that goes with the run",
     )
     bench.add_argument("--frame", default="1080x1920", metavar="WxH", help="size of the finished video")
     bench.add_argument(

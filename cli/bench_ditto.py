@@ -24,7 +24,7 @@ def bench_ditto(
         size=args.size or ("full" if card else "embedded"),
         precisions=precisions,
         batches=batches or ((1, 2) if args.quick else (1, 8)),
-        backends=backends or ((*BACKENDS, "inductor") if card else BACKENDS),
+        backends=backends or ((*BACKENDS, "plain graph", "cuda graph", "inductor") if card else BACKENDS),
         frame=parse_size(args.frame),
         seconds=0.2 if args.quick else 1.0,
     )

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,26 +29,38 @@ from ..core.bench import (
     matmul_tflops,
     median_row,
 )
-from ..core.color import matrix_for_height
 from ..core.engine import EngineOptions, open_engine
 from ..core.engine_build import full_fp32
 from ..core.engine_spec import EngineIdentity
 from .bench_baseline import BASELINE, NETWORKS, Scene, baseline_loops
-from .bench_model import MOTION_FRAMES, SIZES, made_modules, motion_agreement, motion_calls, scene_of
-from .device_putback import FacePlates, make_face_plates, put_back_nv12
+from .bench_model import (
+    MOTION_FRAMES,
+    SIZES,
+    PutBack,
+    made_modules,
+    motion_agreement,
+    motion_calls,
+    put_back_of,
+    scene_of,
+)
 from .fast import FastNets
 from .model import DittoModules
 from .networks import DittoNets
 from .stages import as_crops, ditto_stage
 
-BACKENDS = ("eager", "cuda graph", "fast", "fast graph")
-"""The networks as they are, and recorded; on folded and joined weights (`fast`), called and recorded. Choosing the backend
-"cuda graph" records the last one."""
-ENGINES = ("inductor", "tensorrt")
-"""Built first, in a folder of the run's own: minutes of the full size."""
+BACKENDS = ("eager", "fast")
+"""The networks as they are, and on folded and joined weights (`fast`), each called step by step."""
+ENGINES = {
+    "plain graph": "cuda graph",
+    "cuda graph": "cuda graph",
+    "inductor": "inductor",
+    "tensorrt": "tensorrt",
+}
+"""What runs a whole batch, copies into its buffers and out of them included -> backend that is opened. "plain graph" records
+the networks as they are, "cuda graph" what choosing it records: the fast ones. The others are built first, in a folder of the
+run's own: minutes of the full size."""
 NETWORK, WHOLE, PUT_BACK = "warp + decode", "whole path", "put back + NV12"
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
-_N_PLATES = 4
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class BenchOptions:
     size: str = "embedded"
     precisions: tuple[str, ...] = ("fp32",)
     batches: tuple[int, ...] = (1, 8)
-    backends: tuple[str, ...] = (*BACKENDS, "inductor")
+    backends: tuple[str, ...] = (*BACKENDS, "plain graph", "cuda graph", "inductor")
     frame: tuple[int, int] = (1080, 1920)
     seconds: float = 0.5
     least: int = 3
@@ -138,7 +151,7 @@ class _Bench:
         few = {name: value[: min(2, len(value))] for name, value in given.items()}
         wanted = exact.nets(*few.values()).cpu()
         scene = scene_of(exact.config.nets, o.frame, o.seed)
-        plates = _plates(exact.nets, scene, o)
+        finish = put_back_of(exact.config.nets, scene, o.frame, o.device)
         given["volume"] = given["volume"].to(_DTYPES[precision])
         other = None if exact is modules else exact.nets
         self._baselines(modules.nets, other, scene, precision)
@@ -150,11 +163,11 @@ class _Bench:
                 row = Row(NETWORK, backend, precision, batch)
                 part = {name: value[:batch] for name, value in given.items()}
                 if backend in ENGINES:
-                    self._engine(row, modules, part, plates)
+                    self._engine(row, modules, part, finish)
                 else:
-                    self._backend(row, fast if backend.startswith("fast") else modules.nets, part, plates)
+                    self._backend(row, fast if backend == "fast" else modules.nets, part, finish)
         for batch in o.batches:
-            self._put_back(precision, modules.nets, batch, plates)
+            self._put_back(precision, modules.nets, batch, finish)
         self._baselines(modules.nets, other, scene, precision)
         gc.collect()
         if o.device.type == "cuda":
@@ -170,19 +183,13 @@ class _Bench:
         cosine, psnr = likeness(faces.float().cpu(), wanted, peak=1.0)
         self.parity[name] = {"cosine": round(cosine, 7), "psnr_db": min(round(psnr, 2), 999.0)}
 
-    def _backend(self, row: Row, nets: torch.nn.Module, given: dict[str, Tensor], plates: FacePlates) -> None:
-        graph = row.backend.endswith("graph")
-        if graph and self.options.device.type != "cuda":
-            reason = f"needs a CUDA device, this is {self.options.device.type}"
-            self._note(replace(row, skipped=reason))
-            return
+    def _backend(self, row: Row, nets: torch.nn.Module, given: dict[str, Tensor], finish: PutBack) -> None:
         volume, *points = (value.clone() for value in given.values())
-        index = torch.arange(row.batch, device=volume.device) % _N_PLATES
         features = nets.warp(volume, *points)
 
         def whole() -> Tensor:
             made = as_crops(nets(volume, *points))
-            return put_back_nv12(made["crops"], plates, index, made["finite"])
+            return finish(made["crops"], made["finite"])
 
         calls = {
             "warp": lambda: nets.warp(volume, *points),
@@ -192,37 +199,39 @@ class _Bench:
         }
         for stage, call in calls.items():
             gflop = self.gflop if stage in (NETWORK, WHOLE) else None
-            self._note(self.watch.row(replace(row, stage=stage), call, gflop, graph))
+            self._note(self.watch.row(replace(row, stage=stage), call, gflop))
 
-    def _engine(self, row: Row, modules: DittoModules, given: dict[str, Tensor], plates: FacePlates) -> None:
-        """A backend that is built, as the pipeline runs it: copies into its buffers and out of them included."""
-        device, began = self.options.device, time.perf_counter()
+    def _engine(self, row: Row, modules: DittoModules, given: dict[str, Tensor], finish: PutBack) -> None:
+        """A whole batch at once, as the pipeline runs it."""
+        device, began, backend = self.options.device, time.perf_counter(), ENGINES[row.backend]
+        spec, stage = ditto_stage(modules, device)
+        if row.backend == "plain graph":
+            stage = partial(stage)  # hides that it has a fast form
         identity = EngineIdentity(row.precision, {"size": self.options.size})
-        options = EngineOptions(row.backend, row.batch, self.cache, identity, build=True)
-        engine = open_engine(*ditto_stage(modules, device), options, device)
+        options = EngineOptions(backend, row.batch, self.cache, identity, build=True)
+        engine = open_engine(spec, stage, options, device)
         row = replace(row, prepared_s=time.perf_counter() - began)
         try:
-            if engine.backend != row.backend:
-                why = engine.skipped.get(row.backend, f"it fell back to {engine.backend}")
+            if engine.backend != backend:
+                why = engine.skipped.get(backend, f"it fell back to {engine.backend}")
                 self._note(replace(row, skipped=why))
                 return
-            index = torch.arange(row.batch, device=device) % _N_PLATES
 
             def whole() -> Tensor:
                 made = engine(**given)
-                return put_back_nv12(made["crops"], plates, index, made["finite"])
+                return finish(made["crops"], made["finite"])
 
             self._note(self.watch.row(row, lambda: engine(**given), self.gflop))
             self._note(self.watch.row(replace(row, stage=WHOLE), whole, self.gflop))
         finally:
             engine.close()
 
-    def _put_back(self, precision: str, nets: DittoNets, batch: int, plates: FacePlates) -> None:
+    def _put_back(self, precision: str, nets: DittoNets, batch: int, finish: PutBack) -> None:
         device, side = self.options.device, nets.config.render_size
         crops = torch.randint(0, 256, (batch, side, side, 3), dtype=torch.uint8, device=device)
-        index = torch.arange(batch, device=device) % _N_PLATES
-        row = Row(PUT_BACK, "torch", precision, batch)
-        self._note(self.watch.row(row, lambda: put_back_nv12(crops, plates, index)))
+        usable = torch.ones(batch, dtype=torch.bool, device=device)
+        row = Row(PUT_BACK, "OpenCV" if device.type == "cpu" else "torch", precision, batch)
+        self._note(self.watch.row(row, lambda: finish(crops, usable)))
 
     def _motion(self) -> dict[str, object]:
         """Seconds of the diffusion for MOTION_FRAMES frames by backend, and how like many steps few are."""
@@ -270,14 +279,6 @@ def _inputs(nets: DittoNets, n: int, device: torch.device, seed: int) -> dict[st
     source = 0.3 * torch.randn(n, warp.n_keypoints, 3, generator=generator)
     driving = source + 0.05 * torch.randn(source.shape, generator=generator)
     return {"volume": volume.to(device), "kp_source": source.to(device), "kp_driving": driving.to(device)}
-
-
-def _plates(nets: DittoNets, scene: Scene, options: BenchOptions) -> FacePlates:
-    matrix = matrix_for_height(options.frame[1])
-    made = make_face_plates(
-        [scene.frame] * _N_PLATES, [scene.c2o] * _N_PLATES, nets.config.render_size, matrix
-    )
-    return made.to(options.device)
 
 
 def _gflop(nets: DittoNets, given: dict[str, Tensor]) -> float:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.engine import EngineOptions, StageEngine, open_engine
-from ..core.engine_shelf import StageMaker
+from ..core.color import matrix_for_height
+from ..core.engine import EngineOptions, open_engine
+from ..core.frames import Placement
 from ..core.packet_schema import CROP_SIDE
-from .audio2motion import MotionSampler, MotionStream, WindowScheme
+from .audio2motion import MotionSampler, MotionStream, Sampler, WindowScheme
 from .bench_baseline import Scene
 from .condition import Condition, FaceShape
 from .config import OFFICIAL, DittoConfig
 from .crop import FaceBox, crop_matrices
+from .device_putback import make_face_plates, put_back_nv12
+from .face_plates import HostFaces
 from .lmdm import LMDMConfig
 from .model import EMBEDDED_DIR, HUBERT_WIDTH, DittoModelConfig, DittoModules, load_modules
-from .motion_engine import MotionEngines
+from .motion_engine import WindowSampler, window_stage
 from .motion_measure import StepAgreement, step_agreement
 from .networks import HALF_PARTS
 from .putback import from_face
@@ -29,6 +33,10 @@ from .speech_encoder import SpeechEncoderConfig
 SIZES = ("embedded", "full")
 MOTION_FRAMES = 165
 """6.6 s, as the articles' figure for the motion has it."""
+
+N_FRAMES = 4
+PutBack = Callable[[Tensor, Tensor], Tensor]
+"""Crops uint8 (n, S, S, 3) and which are usable (n, bool) -> NV12 (n, H*3/2, W)."""
 
 RANDOM = DittoModelConfig("random", OFFICIAL, LMDMConfig(), SpeechEncoderConfig(width=HUBERT_WIDTH))
 """The official sizes. HuBERT exists only as a file: a small encoder that gives rows as wide is in its place, and what HuBERT
@@ -50,7 +58,7 @@ def made_modules(
             for value in getattr(modules.nets, part).state_dict(keep_vars=True).values():
                 if value.is_floating_point():
                     value.data = value.data.to(dtype)
-    return modules.eval().requires_grad_(False)
+    return modules.to(device).eval().requires_grad_(False)  # what numpy made lies on the CPU
 
 
 def crop_of(frame: tuple[int, int]) -> np.ndarray:
@@ -74,24 +82,42 @@ def scene_of(config: DittoConfig, frame: tuple[int, int], seed: int = 0) -> Scen
     )
 
 
+def put_back_of(config: DittoConfig, scene: Scene, frame: tuple[int, int], device: torch.device) -> PutBack:
+    """Return what puts crops into the scene as NV12, as the pipeline does it on `device`; the avatar has N_FRAMES frames."""
+    side, matrix = config.render_size, matrix_for_height(frame[1])
+    if device.type != "cpu":
+        plates = make_face_plates([scene.frame] * N_FRAMES, [scene.c2o] * N_FRAMES, side, matrix).to(device)
+
+        def on_card(crops: Tensor, usable: Tensor) -> Tensor:
+            return put_back_nv12(crops, plates, torch.arange(len(crops), device=device) % N_FRAMES, usable)
+
+        return on_card
+    picture, c2o = torch.from_numpy(scene.frame), torch.from_numpy(crop_of(frame)).repeat(N_FRAMES, 1, 1)
+    host = HostFaces(SimpleNamespace(frame=lambda index: picture, c2o=c2o), side, matrix, "limited")
+    return lambda crops, usable: host.blend(crops, Placement(torch.arange(len(crops)) % N_FRAMES, usable))
+
+
 def motion_calls(modules: DittoModules, device: torch.device) -> dict[str, Callable[[], object] | str]:
     """Return by backend what makes MOTION_FRAMES frames of motion in DEFAULT_STEPS steps, or why it cannot."""
-    calls: dict[str, Callable[[], object] | str] = {"eager": partial(_motion, modules, modules.lmdm, device)}
+    calls: dict[str, Callable[[], object] | str] = {
+        "eager": partial(_motion, modules, partial(MotionSampler, modules.lmdm), device)
+    }
     if device.type != "cuda":
         calls["cuda graph"] = f"needs a CUDA device, this is {device.type}"
         return calls
 
-    def opened(stage: StageMaker) -> StageEngine:
-        return open_engine(*stage(modules.lmdm, device), EngineOptions("cuda graph", 1), device)
-
-    calls["cuda graph"] = partial(_motion, modules, MotionEngines(opened, device), device)
+    stage = window_stage(DEFAULT_STEPS, 1.0)
+    engine = open_engine(*stage(modules.lmdm, device), EngineOptions("cuda graph", 1), device)
+    calls["cuda graph"] = partial(
+        _motion, modules, lambda noise: WindowSampler(lambda: engine, noise, device), device
+    )
     return calls
 
 
-def _motion(modules: DittoModules, network, device: torch.device) -> Tensor:
+def _motion(modules: DittoModules, sampler: Callable[[MotionNoise], Sampler], device: torch.device) -> Tensor:
     condition, source, speech = _conditions(modules.config)
     noise = MotionNoise(0, DEFAULT_STEPS, 1.0, (WindowScheme().window, source.numel()))
-    stream = MotionStream(MotionSampler(network, noise), condition, WindowScheme(), source)
+    stream = MotionStream(sampler(noise), condition, WindowScheme(), source)
     return torch.cat([stream.feed(speech), stream.finish()])
 
 

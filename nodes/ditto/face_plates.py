@@ -13,12 +13,16 @@ from torch import Tensor
 from ..core.color import Nv12Encoder, rgb_to_nv12
 from ..core.device_composite import roi_size
 from ..core.host_plates import HostPlate, PlateCache, converted, on_grid, touched_blocks
-from ..core.plate_slots import PLATE_BYTES, PlateSlots
+from ..core.plate_slots import PlateSlots
 from .device_putback import FacePlates, pixels_of, plate_parts, put_back_nv12
 from .putback import blended, feather_mask, from_face, touched_part, warp_into
 
 if TYPE_CHECKING:
     from ..core.packet_readers import DittoReader
+
+FACE_PLATE_BYTES = 512 << 20
+"""Of one avatar, for one matrix: 69 frames of 1080x1920 whose crops are 800 pixels wide; a two-second loop has 50. Twice
+what MuseTalk's have: a whole head is put back, with a mask of floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,7 @@ class HostFaces(PlateCache):
         side: int,
         matrix: str,
         color_range: str,
-        max_bytes: int = PLATE_BYTES,
+        max_bytes: int = FACE_PLATE_BYTES,
     ) -> None:
         super().__init__(reader, matrix, color_range, max_bytes)
         self._mask = feather_mask(side, side)
@@ -67,7 +71,7 @@ class FaceSlots(PlateSlots):
         side: of the faces, in pixels.
         matrix: see `color.coefficients`.
         color_range: likewise.
-        max_bytes: of all slots; 51 frames of 1080x1920 with a face of 500 pixels fit into the default.
+        max_bytes: of all slots.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class FaceSlots(PlateSlots):
         matrix: str,
         color_range: str,
         device: torch.device,
-        max_bytes: int = PLATE_BYTES,
+        max_bytes: int = FACE_PLATE_BYTES,
     ) -> None:
         self._reader, self._side = reader, side
         self._c2o = [from_face(m, side) for m in reader.c2o.numpy()]

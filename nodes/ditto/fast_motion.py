@@ -10,13 +10,14 @@ Nothing is rounded anew; results differ from the plain network by the order of s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .lmdm import LMDM, N_TIME_TOKENS, Attention, DecoderLayer
+from .schedule import DDIMStep, sample, step_times
 
 _FILMS = ("film1", "film2", "film3")
 
@@ -45,17 +46,27 @@ class FastStep(nn.Module):
 
     def forward(self, x: Tensor, cond_frame: Tensor, tokens: Tensor, hidden: Tensor, time: Tensor) -> Tensor:
         """Return x0; arguments and errors as of `LMDM.denoise`."""
+        self.lmdm.check(x, cond_frame, time)
+        return self.denoise(x, cond_frame, *self.prepare(tokens, hidden, time))
+
+    def prepare(self, tokens: Tensor, hidden: Tensor, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what does not depend on the motion, two rows (conditional, unconditional) for each of R times.
+
+        Scales and shifts (2 R, layers, 3, 2, 1, dim), keys and values of the memory (2 R, tokens, layers, heads, dim / heads).
+        """
         lmdm, dim = self.lmdm, self.lmdm.config.latent_dim
-        lmdm.check(x, cond_frame, time)
-        heads = lmdm.config.n_heads
         of_time = self.times(lmdm.time_mlp(time))
         vector = F.mish(of_time[:, None, :dim] + hidden).flatten(0, 1)
         films = self.films(vector).unflatten(-1, (len(self.layers), len(_FILMS), 2, 1, dim))
         time_tokens = of_time[:, None, dim:].unflatten(-1, (N_TIME_TOKENS, dim)).expand(-1, 2, -1, -1)
         memory = lmdm.norm_cond(torch.cat((tokens, time_tokens), dim=2)).flatten(0, 1)
-        shape = (len(self.layers), heads, dim // heads)
+        shape = (len(self.layers), lmdm.config.n_heads, dim // lmdm.config.n_heads)
         keys = self.keys(_turned(memory, self.turn)).unflatten(-1, shape)
-        values = self.values(memory).unflatten(-1, shape)
+        return films, keys, self.values(memory).unflatten(-1, shape)
+
+    def denoise(self, x: Tensor, cond_frame: Tensor, films: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Return x0 of B rows of motion, with the 2 B rows of `prepare`."""
+        lmdm = self.lmdm
         frame = cond_frame[:, None].expand(-1, x.shape[1], -1)
         state = lmdm.input_projection(torch.cat((x, frame), dim=-1))
         state = state[:, None].expand(-1, 2, -1, -1).flatten(0, 1)
@@ -66,6 +77,36 @@ class FastStep(nn.Module):
         conditional, unconditional = state.unflatten(0, (-1, 2)).unbind(dim=1)
         # The last layer is linear: guidance before it is guidance behind it, on half the rows.
         return lmdm.final_layer(torch.lerp(unconditional, conditional, lmdm.config.guidance))
+
+
+class FastWindow(nn.Module):
+    """A whole window: the condition, and every step of `coefficients`. What depends on time alone is made for all steps at
+    once, and a recording of it has no gaps between steps."""
+
+    def __init__(self, lmdm: LMDM, coefficients: Sequence[DDIMStep]) -> None:
+        super().__init__()
+        self.step, self.coefficients = FastStep(lmdm), tuple(coefficients)
+        self.register_buffer("of_steps", step_times(coefficients, lmdm.weights_device), persistent=False)
+
+    def forward(
+        self, cond: Tensor, cond_frame: Tensor, start: Tensor, noises: Tensor | None = None
+    ) -> Tensor:
+        """Return the motion (B, window, motion_dim).
+
+        cond (B, window, cond_dim); cond_frame (B, motion_dim); start as the motion; noises (B, draws, window, motion_dim), one
+        for each step that draws.
+        """
+        rows, n = len(cond), len(self.coefficients)
+        tokens, hidden = (part.expand(n, *part.shape).flatten(0, 1) for part in self.step.lmdm.encode(cond))
+        prepared = self.step.prepare(tokens, hidden, self.of_steps.repeat_interleave(rows))
+        at = iter(range(n))
+
+        def denoise(x: Tensor, _: Tensor) -> Tensor:
+            first = 2 * rows * next(at)
+            return self.step.denoise(x, cond_frame, *(part[first : first + 2 * rows] for part in prepared))
+
+        drawn = () if noises is None else noises.unbind(1)
+        return sample(denoise, self.coefficients, start, drawn, self.of_steps)
 
 
 class _Layer(nn.Module):

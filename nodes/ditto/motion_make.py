@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..core.checkpoints import stamp
+from ..core.engine_backends import AUTO
 from ..core.frames import RunContext
 from ..core.overlap import ahead
-from .audio2motion import MotionSampler, MotionStream
+from .audio2motion import MotionSampler, MotionStream, Sampler
 from .condition import Condition, FaceShape
 from .emotion import emotion_weights
 from .geometry import pack_motion
 from .hubert import FPS
 from .motion import MotionOutput
 from .motion_cache import MOTIONS
-from .motion_engine import MotionEngines, condition_stage, step_stage
+from .motion_engine import MotionEngines, WindowSampler, condition_stage, step_stage, window_stage
 from .posing import pick
 from .schedule import MotionNoise
 from .smooth import PoseSmoother
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 _ROWS_AHEAD = 32
 """Pieces of speech that are ready before the diffusion asks: 5 rows each of HuBERT, 80 of the embedded encoder."""
+_RECORDS = (AUTO, "cuda graph")
+"""Backends under which a whole window is recorded as one CUDA graph."""
 _KEPT_PIECE = 256
 """Frames of kept motion that are handed on at a time."""
 
@@ -134,10 +138,10 @@ class MotionMaker:
             self.reference = stream.reference[0]
 
     def _stream(self, silence: Tensor | None) -> MotionStream:
-        ctx, motion, options = self._ctx, self._motion, self._motion.options
+        motion, options = self._motion, self._motion.options
         config = motion.model.config.lmdm
         noise = MotionNoise(options.seed, options.steps, options.eta, (config.window, config.motion_dim))
-        network = MotionEngines(self._engine, ctx.device)
+        sampler = self._sampler(noise)
         condition = Condition(
             self._face,
             emotion_weights(options.emotion),
@@ -146,9 +150,15 @@ class MotionMaker:
             hold_emotion=True,
         )
         scheme = options.scheme(motion.is_live)
-        return MotionStream(
-            MotionSampler(network, noise), condition, scheme, pack_motion(self._first), silence
-        )
+        return MotionStream(sampler, condition, scheme, pack_motion(self._first), silence)
+
+    def _sampler(self, noise: MotionNoise) -> Sampler:
+        ctx, model, options = self._ctx, self._motion.model, self._motion.options
+        if ctx.device.type == "cuda" and model.backend in _RECORDS:
+            model = replace(model, backend="cuda graph")
+            stage = _window(options.steps, float(options.eta))
+            return WindowSampler(partial(ctx.engine, model, stage, 1), noise, ctx.device)
+        return MotionSampler(MotionEngines(self._engine, ctx.device), noise)
 
     def _eyes_at(self, first: int, count: int):
         return self._motion.avatar.avatar_indices(first, count, FPS)
@@ -175,6 +185,12 @@ def _condition(modules: DittoModules, device: torch.device) -> tuple[StageSpec, 
 
 def _step(modules: DittoModules, device: torch.device) -> tuple[StageSpec, StageFunction]:
     return step_stage(modules.lmdm, device)
+
+
+@lru_cache(maxsize=16)
+def _window(steps: int, eta: float) -> StageMaker:
+    of_network = window_stage(steps, eta)
+    return lambda modules, device: of_network(modules.lmdm, device)
 
 
 _OF_MODEL = {condition_stage: _condition, step_stage: _step}

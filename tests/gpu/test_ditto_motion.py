@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from ditto_motion_parts import run_stream
 from talkinghead.nodes.core.engine import EngineOptions, open_engine
 from talkinghead.nodes.ditto.audio2motion import MotionSampler, MotionStream, WindowScheme
 from talkinghead.nodes.ditto.condition import Condition, FaceShape
-from talkinghead.nodes.ditto.motion_engine import MotionEngines, step_stage
+from talkinghead.nodes.ditto.motion_engine import MotionEngines, WindowSampler, step_stage, window_stage
 from talkinghead.nodes.ditto.parity_lmdm import network as recipe_lmdm
 from talkinghead.nodes.ditto.parity_recipe import DittoGoldens, seeded
 from talkinghead.nodes.ditto.schedule import MotionNoise
@@ -41,11 +42,19 @@ def recorded(net, fast: bool = True) -> MotionEngines:
     return MotionEngines(open_stage, device)
 
 
-def stream(network, scheme: WindowScheme, steps: int = 4) -> MotionStream:
+def windows(net):
+    """Return what samples whole windows on one recorded graph: noise -> sampler."""
+    device = net.weights_device
+    engine = open_engine(*window_stage(4, 1.0)(net, device), EngineOptions("cuda graph", batch=1), device)
+    return lambda noise: WindowSampler(lambda: engine, noise, device)
+
+
+def stream(network, scheme: WindowScheme, steps: int = 4, sampler=None) -> MotionStream:
     face = FaceShape(torch.full((1, 2), 0.3), torch.zeros(1, 6), 0.3 * seeded("gpu.face", (63,)))
     silence = torch.zeros(scheme.warm_up, 1024) if scheme.online else None
     source = 0.1 * seeded("gpu.source", (265,)).to(network.weights_device)
-    sampler = MotionSampler(network, MotionNoise(1024, steps, 1.0, (80, 265)))
+    noise = MotionNoise(1024, steps, 1.0, (80, 265))
+    sampler = MotionSampler(network, noise) if sampler is None else sampler(noise)
     return MotionStream(sampler, Condition(face), scheme, source, silence)
 
 
@@ -61,7 +70,17 @@ def test_the_cards_numbers_are_the_cpus(nets, scheme):
         relative = float((made.cpu() - wanted).norm() / wanted.norm())
         print(type(network).__name__, "relative distance", relative)
         assert relative <= 2e-4
-    assert {engine.backend for engine in engines._engines.values()} == {"cuda graph"}
+    assert {opened.engine.backend for opened in engines._engines.values()} == {"cuda graph"}
+
+
+@pytest.mark.parametrize("scheme", [WindowScheme(), WindowScheme.live()])
+def test_whole_windows_are_the_steps(nets, scheme):
+    rows = seeded("gpu.speech", (FRAMES, 1024))
+    wanted = run_stream(stream(nets[0], scheme), rows, 5)
+    made = run_stream(stream(nets[1], scheme, sampler=windows(nets[1])), rows, 5)
+    relative = float((made.cpu() - wanted).norm() / wanted.norm())
+    print("relative distance", relative)
+    assert relative <= 2e-4
 
 
 def test_the_fast_forms_numbers_are_the_plain_ones(nets):
@@ -98,10 +117,12 @@ def test_time_of_165_frames(nets):
         "cuda graph, plain": recorded(nets[1], fast=False),
         "cuda graph, fast form": recorded(nets[1]),
     }
-    for name, network in networks.items():
+    samplers = {name: partial(MotionSampler, network) for name, network in networks.items()}
+    samplers["cuda graph, whole windows"] = windows(nets[1])
+    for name, sampler in samplers.items():
         best = float("inf")
         for _ in range(6):
-            motion = stream(network, WindowScheme())
+            motion = stream(nets[1], WindowScheme(), sampler=sampler)
             torch.cuda.synchronize()
             began = time.perf_counter()
             made = torch.cat([motion.feed(rows), motion.finish()])

@@ -10,6 +10,7 @@ import torch
 from ditto_model_parts import tiny_modules
 from ditto_render_parts import MadeUpMotion, ditto_avatar
 
+from talkinghead.nodes.core.color import rgb_to_nv12
 from talkinghead.nodes.core.frames import Placement, RunContext
 from talkinghead.nodes.core.pool import AvatarPool
 from talkinghead.nodes.ditto import handle as handle_module
@@ -96,8 +97,9 @@ def test_rgb_on_the_host_is_the_same_picture(model, avatar):
 @pytest.mark.parametrize("overlap", [None, False, True])
 def test_volumes_are_the_same_wherever_they_lie(model, avatar, overlap):
     made = {}
-    for memory in ("device", "host", "auto"):
-        ctx = Warm(overlap=overlap)
+    # One engine for all: another recording may have chosen other convolutions, which round otherwise.
+    ctx = Warm(overlap=overlap)
+    for memory in ("host", "device", "host", "auto"):
         made[memory] = frames_of(film(model, avatar, memory).nv12("bt709"), ctx, 5).cpu()
         assert ctx.report.warnings.keys() <= {
             key for key in ctx.report.warnings if "no face in the avatar" in key
@@ -138,7 +140,8 @@ def test_slots_on_the_card_blend_as_the_host(avatar):
         wanted, got = host.blend(faces, where), card.blend(faces.cuda(), where)
         assert (got.cpu().int() - wanted.int()).abs().max() <= 1
         assert torch.equal(few.blend(faces.cuda(), where), got)
-        assert torch.equal(got[5].cpu(), wanted[5])
+        own = reader.frame(5)[None].cuda()
+        assert torch.equal(got[5], rgb_to_nv12(own, "bt709", "limited")[0])  # not usable: the frame as it is
 
 
 def test_the_card_is_given_back(model, avatar):

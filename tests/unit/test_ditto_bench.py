@@ -81,7 +81,7 @@ def test_half_precision_is_measured_beside_upstreams_own_way():
 def test_one_run_measures_everything(tmp_path, capsys):
     file = tmp_path / "bench.json"
     arguments = ["bench", "--engine", "ditto", "--size", "embedded", "--device", "cpu", "--quick"]
-    arguments += ["--batches", "2", "--backends", "eager,fast,fast graph", "--frame", "160x128"]
+    arguments += ["--batches", "2", "--backends", "eager,fast,cuda graph", "--frame", "160x128"]
     assert cli.main([*arguments, "--json", str(file)]) == 0
     facts = json.loads(file.read_text())
     rows = {(r["stage"], r["backend"], r["batch"]): r for r in facts["rows"]}
@@ -92,8 +92,8 @@ def test_one_run_measures_everything(tmp_path, capsys):
             rows[WHOLE, backend, 2]["fps"] / rows["baseline", "eager", 1]["fps"], rel=1e-3
         )
     assert len(rows["baseline", "eager", 1]["visits"]) == 2
-    assert rows[NETWORK, "fast graph", 2]["skipped"] == "needs a CUDA device, this is cpu"
-    assert rows["put back + NV12", "torch", 2]["fps"] > 0
+    assert rows[NETWORK, "cuda graph", 2]["skipped"] == "needs a CUDA device, this runs on cpu"
+    assert rows["put back + NV12", "OpenCV", 2]["fps"] > 0
     motion = rows[f"motion, 4 steps, {MOTION_FRAMES} frames", "eager", MOTION_FRAMES]
     assert motion["seconds"] == pytest.approx(MOTION_FRAMES / motion["fps"], abs=1e-3)
     assert set(facts["parity"]) == {"eager fp32", "fast fp32"}

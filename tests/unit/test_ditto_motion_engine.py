@@ -13,8 +13,10 @@ from talkinghead.nodes.ditto.motion_engine import (
     CONDITION,
     STEP,
     MotionEngines,
+    WindowSampler,
     condition_stage,
     step_stage,
+    window_stage,
 )
 from talkinghead.nodes.ditto.motion_measure import step_agreement
 from talkinghead.nodes.ditto.schedule import MotionNoise
@@ -105,3 +107,28 @@ def test_few_steps_against_many(net):
     assert one.mse > 0
     assert agreement(2, 30, seed=2).mse != one.mse
     assert str(one) == f"2 steps against 30: cosine {one.cosine:.4f}, MSE {one.mse:.3g}"
+
+
+@pytest.mark.parametrize(("steps", "eta"), [(2, 1.0), (4, 1.0), (5, 0.5), (3, 0.0)])
+def test_a_window_in_one_call_is_the_same_window(net, steps, eta):
+    source, cond = torch.linspace(-1, 1, TINY.motion_dim)[None], speech(TINY.window)
+    cond = tiny_condition().rows(cond, 0)[None]
+
+    def noise() -> MotionNoise:
+        return MotionNoise(4, steps, eta, (TINY.window, TINY.motion_dim))
+
+    plain, stage = MotionSampler(net, noise()), window_stage(steps, eta)
+    whole = WindowSampler(lambda: open_engine(*stage(net, CPU), EngineOptions(batch=1), CPU), noise(), CPU)
+    fast, noises = stage(net, CPU)[1].fast_form()[0], noise()
+    drawn = torch.stack(noises.of_steps, 1) if eta else None
+    for _ in range(2):  # each window has a start of its own
+        wanted = plain(source, cond)
+        assert torch.equal(whole(source, cond), wanted)
+        with torch.inference_mode():
+            made = fast(cond=cond, cond_frame=source, start=noises.start(), noises=drawn)["motion"]
+        assert (made - wanted).norm() <= 1e-5 * wanted.norm()
+
+
+def test_the_stage_of_a_window_is_one_object_for_its_steps():
+    assert window_stage(4, 1.0) is window_stage(4, 1.0)
+    assert window_stage(4, 1.0) is not window_stage(4, 0.0)
