@@ -37,7 +37,7 @@ def preflight(
 ) -> Preflight:
     """Look at `path` as `make_avatar` would with `plan`, without building. `fps` is the rate of the video to make.
 
-    Raises ValueError for a source that cannot be read at all.
+    Raises ValueError for a source that cannot be read at all, and for boxes that fit none of its frames.
     """
     from ..core.face_track import track_face
 
@@ -49,16 +49,12 @@ def preflight(
     if plan.boxes:
         info, boxes = source.stream.info, plan.scaled_boxes(source)
         boxes *= info.n_frames if len(boxes) == 1 else 1
-        try:
-            boxes, own = boxes_inside(boxes, info.n_frames, info.height, info.width)
-            found = np.array(own)
-            facts.append(coverage(found, source, options.missing, problems))
-            stops = options.missing == "error" and not found.all()
-            at = own.index(True)
-            picture, box = one_frame(ctx, source, at), boxes[at]
-        except ValueError as e:
-            problems.append(str(e))
-            stops = True
+        boxes, own = boxes_inside(boxes, info.n_frames, info.height, info.width)
+        found = np.array(own)
+        facts.append(coverage(found, source, options.missing, problems))
+        stops = options.missing == "error" and not found.all()
+        at = own.index(True)
+        picture, box = one_frame(ctx, source, at), boxes[at]
     else:
         frames = sample_frames(ctx, source)
         track = track_face(
