@@ -82,6 +82,9 @@ class MadeUpMotion:
     def n_frames(self):
         return None if self.live else self.total
 
+    def plan_options(self, cadence):
+        return cadence
+
     def keypoints(self, ctx, n, cadence=None):
         self.seen["begun"] += 1
         source, driving = keypoints_of(self.total)

@@ -131,11 +131,11 @@ class BuildAvatar(io.ComfyNode):
     def execute(
         cls, model, image, name, fps, cycle, box, mask=None, face="largest", detector=DETECTORS[0], options=None
     ) -> io.NodeOutput:  # fmt: skip
-        image = image[:1] if cycle == "still" else image
+        n, image = len(image), image[:1] if cycle == "still" else image
         plan = source_plan(model, options, cycle=cycle, box=box, face=face)
         source = source_of_images(image, parse_fps(fps), plan.background_rgb)
         if mask is not None and plan.boxes is None:
-            plan = replace(plan, boxes=_mask_boxes(mask, len(image), tuple(image.shape[1:3])))
+            plan = replace(plan, boxes=_mask_boxes(mask, n, tuple(image.shape[1:3]))[: len(image)])
         return _make(ComfyContext(), model, source, plan, detector, name)
 
 

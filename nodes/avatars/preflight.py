@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -77,13 +79,10 @@ def coverage(found: np.ndarray, source: Source, missing: str, problems: list[str
     return f"face: in {share:.0%} of {n} frames looked at"
 
 
-def first_frame(ctx: RunContext, source: Source) -> np.ndarray:
-    """Return the first picture of the source, uint8 (H, W, 3)."""
-    chunks = source.stream.chunks(ctx, 1)
-    try:
-        return next(chunks).frames.numpy()[0]
-    finally:
-        chunks.close()
+def one_frame(ctx: RunContext, source: Source, index: int = 0) -> np.ndarray:
+    """Return a picture of the source, uint8 (H, W, 3)."""
+    with closing(source.stream.chunks(ctx, 1)) as chunks:
+        return next(islice(chunks, index, None)).frames.numpy()[0]
 
 
 def sample_frames(ctx: RunContext, source: Source) -> np.ndarray:

@@ -159,7 +159,7 @@ def read_source(
 
 def parse_colour(text: str) -> tuple[int, int, int]:
     """Return RGB 0..255 from "#rrggbb", "r,g,b" or a name: black, white, gray, green. ValueError otherwise."""
-    word = text.strip().lower()
+    word = str(text).strip().lower()  # a packet's record may hold anything
     if word in COLOURS:
         return COLOURS[word]
     if re.fullmatch(r"#[0-9a-f]{6}", word):
@@ -169,7 +169,7 @@ def parse_colour(text: str) -> tuple[int, int, int]:
         if max(red, green, blue) <= 255:
             return red, green, blue
     raise ValueError(
-        f"colour {text[:40]!r} is none; write #rrggbb, r,g,b with 0..255 each, or one of {', '.join(COLOURS)}"
+        f"colour {str(text)[:40]!r} is none; write #rrggbb, r,g,b with 0..255 each, or one of {', '.join(COLOURS)}"
     )
 
 

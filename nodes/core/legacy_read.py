@@ -218,8 +218,11 @@ def load_pt(path: Path) -> Any:
 
     UnsafePickle names what a file asks for beside these; PacketError for a damaged one.
     """
-    with path.open("rb") as f:
-        is_zip = f.read(4) == b"PK\x03\x04"
+    try:
+        with path.open("rb") as f:
+            is_zip = f.read(4) == b"PK\x03\x04"
+    except OSError as e:
+        raise PacketError(f"{path.name} cannot be read ({e.strerror or e}); get it again") from None
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as e:
@@ -240,6 +243,7 @@ def load_pt(path: Path) -> Any:
         ) from None
     for t in _tensors_in(found):
         _check_plain(t, path.name)
+        t.requires_grad_(False)  # some makers save what a network gave them, numpy takes none of it
     return found
 
 

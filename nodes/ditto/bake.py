@@ -76,7 +76,7 @@ def bake(
             seen = register(frames)
         for note in seen.notes:
             ctx.warn(note)
-        c2o, found = _crops(seen, (info.width, info.height), options)
+        c2o, found = placed_crops(seen, (info.width, info.height), options)
         shapes = tensor_shapes(model.config, info.n_frames)
         out = draft.arrays("features.safetensors", shapes)
         found &= _extract(ctx, model, frames, c2o, found, out, draft)
@@ -141,10 +141,13 @@ def tensor_shapes(config: DittoModelConfig, n: int) -> dict[str, tuple[int, ...]
     }
 
 
-def _crops(
+def placed_crops(
     seen: Registered, size: tuple[int, int], options: DittoAvatarOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return c2o (N,3,3) by the options, and which frames have a crop that touches them."""
+    """Return c2o (N,3,3) by the options, and which frames have a crop that touches them, bool (N,).
+
+    size: width, height of the frames. ValueError if no frame has one.
+    """
     c2o, found = options.place(seen.c2o), np.array(seen.found, bool)
     for problem, frames in crop_problems(c2o, size, found).items():
         found &= ~frames

@@ -13,8 +13,10 @@ from .condition import EMOTIONS, mixed_emotion
 from .hubert import FPS
 
 MAX_SECONDS = 3600
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*s\s+(.+)", re.DOTALL)
-_PART = re.compile(r"([a-z]+)(?:\s+(\d+(?:\.\d+)?))?")
+# Digits are bounded: Python refuses to read thousands of them, with a message of its own.
+_NUMBER = r"(\d{1,30}(?:\.\d{1,30})?)"
+_TIME = re.compile(_NUMBER + r"\s*s\s+(.+)", re.DOTALL)
+_PART = re.compile(r"([a-z]+)(?:\s+" + _NUMBER + ")?")
 
 
 def emotion_weights(text: str) -> Tensor:

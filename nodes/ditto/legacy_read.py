@@ -13,6 +13,7 @@ pixel larger at its edges, which the grid itself does not tell. Source: spec/sys
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ def read_legacy_ditto(folder: Path) -> LegacyDitto:
     info = _stacked(folder / "x_s_info.pt")
     pose = {name: _rows(info, name) for name in DittoReader.POSE}
     eyes = [_rows(info, name) if name in info else None for name in ("eye_open", "eye_ball")]
-    counts = {"frames.pt": frames.n, "f_s.pt": len(volumes), "x_s_info.pt": len(pose["kp"])}
+    counts = {"frames.pt": frames.n, "f_s.pt": len(volumes), "x_s_info.pt": _length(info)}
     masks, grids = None, None
     if form == "ditto":
         masks = _float_tensor(folder / "masks.pt", 4, "(N,1,H,W)")
@@ -194,6 +195,18 @@ def _stacked(file: Path) -> dict[str, Tensor]:
     return {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
 
 
+def _length(info: Mapping[str, Tensor]) -> int:
+    """Return how many entries the series of x_s_info that are used have. PacketError if they differ."""
+    used = [name for name in (*DittoReader.POSE, "eye_open", "eye_ball", MATRIX) if name in info]
+    lengths = {name: len(info[name]) for name in used}
+    n = lengths["kp"]
+    if odd := [f"{name} {k}" for name, k in lengths.items() if k != n]:
+        raise PacketError(
+            f"x_s_info.pt: the numbers of entries differ (kp {n}, {odd[0]}); build the avatar anew"
+        )
+    return n
+
+
 def _rows(info: Mapping[str, Tensor], name: str) -> Tensor:
     """Return a series of x_s_info as float32 (N, columns)."""
     if name not in info:
@@ -201,7 +214,7 @@ def _rows(info: Mapping[str, Tensor], name: str) -> Tensor:
     value = info[name]
     if not value.is_floating_point() or not 1 <= value.ndim <= 4:
         raise PacketError(f"x_s_info.pt: {name} must be floats (N, ...), is {kind_of(value)}")
-    rows = value.float().reshape(len(value), -1)
+    rows = value.float().reshape(len(value), math.prod(value.shape[1:]))
     columns = {
         "pitch": N_BINS,
         "yaw": N_BINS,

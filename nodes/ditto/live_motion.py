@@ -55,10 +55,12 @@ class LiveDittoSpeech:
             stream = SpeechRows(encoder, ONLINE, self.model.config.speech_width, encoder.batch)
             try:
                 for block in self.sound.blocks(ctx.check_cancelled):
-                    for listener in listeners:
-                        listener.feed(block)
                     for start in range(0, len(block), ONLINE.hop):
-                        ready = stream.feed(block[start : start + ONLINE.hop])
+                        # Beside the encoder, not ahead of it: one push may be minutes of sound.
+                        part = block[start : start + ONLINE.hop]
+                        for listener in listeners:
+                            listener.feed(part)
+                        ready = stream.feed(part)
                         if len(ready):
                             yield ready
                     if self.sound.waits:

@@ -68,6 +68,10 @@ class MotionOptions:
             )
         if type(self.seed) is not int:
             raise ValueError(f"seed {self.seed!r:.40} is no whole number")
+        for name in ("overlap", "average"):
+            value = getattr(self, name)
+            if type(value) is not int and (name, value) != ("overlap", None):
+                raise ValueError(f"{name} {value!r:.40} is no whole number of frames")
         emotion_weights(self.emotion)
         self.scheme(online=False)
 
@@ -179,4 +183,4 @@ class Motion:
                 )
             cadence.check(self.speech.audio, self.fps)
             cadence = cadence.options
-        return None if cadence is None or (cadence.mode == "dense" and not cadence.rest) else cadence
+        return None if cadence is None or cadence.is_plain else cadence

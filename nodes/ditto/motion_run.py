@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core.audio import SPEECH_RATE, mono_blocks
+from ..core.audio import SPEECH_RATE, mono_blocks, rebatch
 from ..core.cadence import LOOK_AHEAD, CadenceOptions, FramePlan, StrideMix, plan_frames
 from ..core.frames import RunContext
 from ..core.host_copy import upload
@@ -54,7 +54,8 @@ class MotionRun:
         if motion.is_live:
             listeners = [part for part in (self._loudness, self._prosody) if part is not None]
         elif self._prosody is not None:
-            self._sound = mono_blocks(motion.speech.audio, SPEECH_RATE, Report())
+            # In seconds: a block of slow sound is minutes at 16 kHz, and prosody forgets what lies far behind.
+            self._sound = rebatch(mono_blocks(motion.speech.audio, SPEECH_RATE, Report()), SPEECH_RATE)
         with ctx.use_avatar(motion.avatar) as resident:
             reader = resident.reader
             self.sources = source_poses(reader.pose)

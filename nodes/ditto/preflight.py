@@ -13,13 +13,13 @@ from ..avatars.preflight import (
     about_audio,
     about_source,
     coverage,
-    first_frame,
+    one_frame,
     sample_frames,
 )
 from ..core.audio import AudioClip
 from ..core.frames import RunContext
 from .avatar_options import DittoAvatarOptions
-from .bake import MAX_UPSCALE, tensor_shapes
+from .bake import MAX_UPSCALE, placed_crops, tensor_shapes
 from .crop import CROP_SIZE
 from .given_faces import given
 from .handle import DittoModel
@@ -48,18 +48,21 @@ def preflight(
     volume = 2 * math.prod(tensor_shapes(model.config, 1)["f_s"])
     facts, problems = about_source(source, path, plan, volume), []
     facts += about_audio(audio, fps, problems)
-    picture, c2o, stops = first_frame(ctx, source), None, False
+    picture, c2o, stops = one_frame(ctx, source), None, False
     try:
         if plan.boxes:
-            boxes = [box for box in plan.scaled_boxes(source) if box is not None]
-            c2o = options.place(given(boxes[:1])(picture[None]).c2o)[0]
+            # Of all frames: their pixels are not looked at.
+            frames, seen = None, given(plan.scaled_boxes(source))(np.empty((source.stream.info.n_frames, 0)))
         else:
             frames = sample_frames(ctx, source)
             seen = registrar(ctx, plan, source, tools)(frames)
-            facts.append(coverage(seen.found, source, options.missing, problems))
-            at = int(np.flatnonzero(seen.found)[0])
-            picture, c2o = frames[at], options.place(seen.c2o)[at]
-    except ValueError as e:  # no face, or not the one that was asked for
+        placed, found = placed_crops(seen, picture.shape[1::-1], options)
+        facts.append(coverage(found, source, options.missing, problems))
+        stops = options.missing == "error" and not found.all()
+        at = int(np.flatnonzero(found)[0])
+        c2o = placed[at]
+        picture = one_frame(ctx, source, at) if frames is None else frames[at]
+    except ValueError as e:  # no face, or not the one that was asked for, or far outside
         problems.append(str(e))
         stops = True
     picture, box = picture.copy(), None
@@ -81,7 +84,7 @@ def _about_crop(c2o: np.ndarray, size: tuple[int, int], model: DittoModel, probl
     outside = 1 - float(((at >= 0) & (at < size)).all(1).mean())
     if outside > _OUTSIDE:
         problems.append(
-            f"{outside:.0%} of the crop lie outside the picture and are black for the network: a picture with more room "
-            "around the head gives a better face"
+            f"{outside:.0%} of the crop lie outside the picture, whose edge goes on there for the network: a picture with "
+            "more room around the head gives a better face"
         )
     return f"crop: {side:.0f} px around {x:.0f},{y:.0f} ({side / drawn:.1f} times what the network draws)"

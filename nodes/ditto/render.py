@@ -37,7 +37,7 @@ class DittoCropStream(FrameStream):
         memory: where the feature volumes lie, see `volumes.open_volumes`.
 
     Raises:
-        ValueError: a value out of range, or model, avatar and motion that do not belong together.
+        ValueError: a value out of range, or model, avatar, motion and cadence that do not belong together.
     """
 
     stage = "Ditto render"
@@ -67,7 +67,7 @@ class DittoCropStream(FrameStream):
             )
         check_avatar(model, avatar)
         self.model, self.avatar, self.motion, self.batch = model, avatar, motion, batch
-        self.cadence, self.memory = cadence, memory
+        self.cadence, self.memory = motion.plan_options(cadence), memory
         side = model.config.nets.render_size
         self.info = FrameInfo(side, side, motion.fps, motion.n_frames)
 

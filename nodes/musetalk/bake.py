@@ -104,7 +104,8 @@ def bake(
         faces = find(frames)
         for note in faces.notes:
             ctx.warn(note)
-        boxes, found = _usable(ctx, faces.boxes, frames.shape, options)
+        boxes, found = boxes_inside(faces.boxes, *frames.shape[:3])
+        found = speaking(ctx, found, options.missing)
         crops = [crop_geometry(b, options.expand) for b in boxes]
         draft.tensors("latents.safetensors", {"latents": _latents(ctx, model, frames, boxes)})
         masks = _masks(ctx, options, frames, crops, faces)
@@ -131,14 +132,14 @@ def bake(
         return draft.finish(made, preview)
 
 
-def _usable(
-    ctx, boxes: Sequence[Box | None], shape: tuple, options: AvatarOptions
+def boxes_inside(
+    boxes: Sequence[Box | None], n: int, height: int, width: int
 ) -> tuple[list[Box], list[bool]]:
-    """Return a box inside the frame for every frame, and which frames are to speak.
+    """Return a box inside the frame for each of `n` frames, and which frames have one of their own.
 
-    A frame without a face borrows its neighbour's box, so that every index stays in place.
+    A frame without a face borrows its neighbour's box, so that every index stays in place. ValueError for another number
+    of boxes, or none that lies inside.
     """
-    n, height, width = shape[:3]
     if len(boxes) != n:
         raise ValueError(f"{n} frames and {len(boxes)} boxes; give one box, or None, for each frame")
     if all(b is None for b in boxes):
@@ -155,8 +156,7 @@ def _usable(
     if not known:
         clamp_box(next(b for b in boxes if b is not None), width, height)
     filled = [inside[min(known, key=lambda k: abs(k - i))] for i in range(n)]
-    found = [b is not None for b in inside]
-    return filled, speaking(ctx, found, options.missing)
+    return filled, [b is not None for b in inside]
 
 
 def _latents(ctx: RunContext, model: MuseTalkModel, frames: np.ndarray, boxes: list[Box]) -> torch.Tensor:

@@ -12,13 +12,13 @@ from ..avatars.preflight import (
     about_audio,
     about_source,
     coverage,
-    first_frame,
+    one_frame,
     sample_frames,
 )
 from ..core.audio import AudioClip
-from ..core.blend import clamp_box, crop_geometry
+from ..core.blend import crop_geometry
 from ..core.frames import RunContext
-from .bake import MAX_UPSCALE
+from .bake import MAX_UPSCALE, boxes_inside
 from .find_faces import FaceTools, boxes_of
 from .handle import MuseTalkModel
 from .make_avatar import BuildPlan
@@ -37,7 +37,7 @@ def preflight(
 ) -> Preflight:
     """Look at `path` as `make_avatar` would with `plan`, without building. `fps` is the rate of the video to make.
 
-    Raises ValueError for a source that cannot be read at all.
+    Raises ValueError for a source that cannot be read at all, and for boxes that fit none of its frames.
     """
     from ..core.face_track import track_face
 
@@ -45,10 +45,16 @@ def preflight(
     options = plan.options or AvatarOptions.default_for(model.version)
     facts, problems = about_source(source, path, plan), []
     facts += about_audio(audio, fps, problems)
-    picture, box, stops = first_frame(ctx, source), None, False
+    picture, box, stops = one_frame(ctx, source), None, False
     if plan.boxes:
-        info = source.stream.info
-        box = next((clamp_box(b, info.width, info.height) for b in plan.scaled_boxes(source) if b), None)
+        info, boxes = source.stream.info, plan.scaled_boxes(source)
+        boxes *= info.n_frames if len(boxes) == 1 else 1
+        boxes, own = boxes_inside(boxes, info.n_frames, info.height, info.width)
+        found = np.array(own)
+        facts.append(coverage(found, source, options.missing, problems))
+        stops = options.missing == "error" and not found.all()
+        at = own.index(True)
+        picture, box = one_frame(ctx, source, at), boxes[at]
     else:
         frames = sample_frames(ctx, source)
         track = track_face(
@@ -59,9 +65,9 @@ def preflight(
             1,
             check=ctx.check_cancelled,
         )
-        stops = not track.found.any()
+        stops = not track.found.any() or (options.missing == "error" and not track.found.all())
         facts.append(coverage(track.found, source, options.missing, problems))
-        if not stops:
+        if track.found.any():
             at = int(np.flatnonzero(track.found)[0])
             picture, box = frames[at], boxes_of(track, frames.shape[1], options, tools.is_exact)[at]
     picture = picture.copy()

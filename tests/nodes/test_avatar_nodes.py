@@ -326,3 +326,14 @@ def test_a_mask_of_another_shape_is_refused(run_node, model):
     for mask in (torch.ones(64), torch.ones(1, 64, 64, 1)):
         with pytest.raises(ValueError, match="a MASK is .batch, height, width."):
             build(run_node, model, image=torch.zeros(1, 64, 64, 3), mask=mask)
+
+
+def test_a_still_of_a_batch_takes_the_first_of_its_masks(run_node, model):
+    """One mask a frame was refused: the picture had been cut to one before, the masks had not."""
+    mask = torch.zeros(3, 64, 64)
+    mask[:, 10:50, 12:44] = 1
+    masked = {"image": torch.zeros(3, 64, 64, 3), "mask": mask, "cycle": "still"}
+    avatar, _ = build(run_node, model, **masked)
+    assert (avatar.info.n_frames, box_of(avatar)) == (1, [12, 10, 44, 50])
+    with pytest.raises(ValueError, match="the mask is 2 x 64x64, the picture 3 x 64x64"):
+        build(run_node, model, **{**masked, "mask": mask[:2]})

@@ -202,6 +202,30 @@ def test_preflight_says_what_would_happen(ditto_model, tools, tmp_path):
     assert "it will look soft" in " ".join(close.problems)
 
 
+def test_preflight_knows_boxes_that_no_build_takes(ditto_model, tmp_path):
+    """It drew the first box and said ready."""
+    for name, shade in (("a", 90), ("b", 120)):
+        write(tmp_path / f"{name}.png", pictures.gray(80, 60, shade))
+    box, far = (20, 15, 60, 45), (200, 200, 230, 230)
+    for boxes, said in (
+        ((far,), "does not touch the frame"),
+        ((box,) * 3, "2 frames and 3 boxes"),
+        ((far, far), "does not touch the frame"),
+    ):
+        found = check(ditto_model, None, tmp_path, boxes=boxes)
+        assert found.stops
+        assert said in found.text()
+    found = check(ditto_model, None, tmp_path, boxes=(far, box))
+    assert not found.stops
+    assert "50% of the frames looked at have no face: 0; they are shown as they are" in found.problems[0]
+    assert found.picture[1, 1].tolist() == [120, 120, 120]
+    strict = check(
+        ditto_model, None, tmp_path, boxes=(None, box), options=DittoAvatarOptions(missing="error")
+    )
+    assert strict.stops
+    assert "they must be cut before it can be built" in strict.text()
+
+
 def test_preflight_and_build_agree_on_the_crop(ditto_model, tools, tmp_path):
     path = write(tmp_path / "face.png", pictures.portrait(320, 240)[0])
     frames = cv2.imread(str(path))[None, ..., ::-1]

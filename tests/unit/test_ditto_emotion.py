@@ -50,6 +50,9 @@ def test_the_last_stays():
         ("2 s happy; 1 s sad", "times must grow"),
         ("0 s happy; 4000 s sad", "within 3600 s"),
         ("0 s happy; 1e9 s sad", "does not begin with a time"),
+        (f"{'9' * 5000} s happy", "is not one of"),
+        (f"0 s happy; {'9' * 5000} s sad", "does not begin with a time"),
+        (f"happy {'9' * 5000}", "is not one of"),
     ],
 )
 def test_what_is_none(text, said):

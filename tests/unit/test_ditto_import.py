@@ -155,6 +155,16 @@ def change(name, tensor):
         (change("t", torch.full((3, 3), float("nan"))), "x_s_info.pt: t of entry 0 is not finite"),
         (change("kp", torch.zeros(3, 63)), r"'kp' is F32 \[3, 63\], must be F32 \[3, 15\]"),
         (change("exp", torch.zeros(3, 15, dtype=torch.int64)), r"exp must be floats \(N, ...\)"),
+        (change("t", torch.zeros(2, 3)), r"x_s_info.pt: the numbers of entries differ \(kp 3, t 2\)"),
+        (change("eye_open", torch.zeros(4, 2)), r"entries differ \(kp 3, eye_open 4\)"),
+        (
+            {"x_s_info": {name: rows[:0] for name, rows in Made(3).pose.items()}},
+            "x_s_info.pt has no M_c2o",
+        ),
+        (
+            {"x_s_info": {n: t[:0] for n, t in {**Made(3).pose, "M_c2o": torch.zeros(3, 3, 3)}.items()}},
+            "entries differ or are 0 .*x_s_info.pt 0",
+        ),
         (change("M_c2o", torch.zeros(3, 4)), r"M_c2o must be floats \(N,3,3\)"),
         (change("M_c2o", torch.zeros(3, 3, 3)), "no entry has its face in its frame"),
     ],
@@ -176,6 +186,20 @@ def test_a_tensor_of_nothing_that_claims_terabytes_is_refused(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("write", [write_six, write_lean])
+def test_tensors_that_a_network_gave_as_they_were_are_read(tmp_path, write):
+    """Saved outside no_grad they ask for a gradient, of which numpy takes none."""
+    wanted = taken(write(tmp_path / "plain", Made(2)), tmp_path).packet
+    made = Made(2)
+    made.volumes.requires_grad_()
+    for rows in made.pose.values():
+        rows.requires_grad_()
+    changes = {"grids": made.grids().requires_grad_()} if write is write_six else {}
+    folder = write(tmp_path / "grad", made, **changes)
+    packet = import_legacy_ditto(folder, tmp_path / "other", "anna").packet
+    assert packet.files == wanted.files
+
+
 @pytest.mark.parametrize("file", ["x_s_info.pt", "f_s.pt", "frames.pt", "grids.pt", "masks.pt"])
 def test_a_file_that_runs_code_is_refused_with_its_name(tmp_path, file):
     class Bomb:
@@ -198,6 +222,14 @@ def test_a_cut_file_is_named(tmp_path):
     (folder / "f_s.pt").unlink()
     with pytest.raises(PacketError, match="for the form 'ditto.*' it lacks f_s.pt"):
         take_over(folder, tmp_path / "root", "anna")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
+    folder = write_lean(tmp_path / "old", Made(2))
+    (folder / "f_s.pt").unlink()
+    (folder / "f_s.pt").mkdir()
+    with pytest.raises(PacketError, match=r"f_s\.pt cannot be read"):
+        taken(folder, tmp_path)
 
 
 def test_a_cancel_leaves_nothing(tmp_path):

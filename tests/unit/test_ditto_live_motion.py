@@ -15,6 +15,7 @@ from talkinghead.nodes.core.cadence import Cadence, CadenceOptions, plan_frames
 from talkinghead.nodes.core.frames import RunCancelled, StageError
 from talkinghead.nodes.core.live_audio import ClipSound, LiveAudio
 from talkinghead.nodes.core.timeline import frame_count
+from talkinghead.nodes.ditto import prosody
 from talkinghead.nodes.ditto.audio2motion import MotionSampler, MotionStream, WindowScheme
 from talkinghead.nodes.ditto.condition import Condition, FaceShape
 from talkinghead.nodes.ditto.drive import KeypointDriver
@@ -147,6 +148,16 @@ def test_edits_hear_live_sound_as_they_hear_a_file():
     wanted = pulled(live(ClipSound(clip(2.5)), edits=edits))
     assert torch.equal(pulled(live(pushed(samples, 777), edits=edits), 3), wanted)
     assert not torch.equal(pulled(live(ClipSound(clip(2.5)))), wanted)
+
+
+def test_edits_hear_a_push_of_any_length(monkeypatch):
+    """Prosody that ran ahead by a whole push forgot the frames that were not shown yet: a KeyError."""
+    edits, samples = MotionEdits(squint=1.0), speaker.sound(7)
+    recipe = {"fps": Fraction(60), "edits": edits, "steps": 2}
+    wanted = pulled(live(pushed(samples, 1600), **recipe))
+    monkeypatch.setattr(prosody, "_KEPT", 300)
+    ctx = SpeakerContext(overlap=False)
+    assert torch.equal(pulled(live(pushed(samples, len(samples)), **recipe), ctx=ctx), wanted)
 
 
 def test_a_cadence_rests_the_lips_live_as_planned():

@@ -11,8 +11,10 @@ import pytest
 import torch
 from ditto_speaker import SpeakerContext, SpeakerModel, avatar, clip
 
+from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.cadence import CadenceOptions
 from talkinghead.nodes.core.live_audio import ClipSound
+from talkinghead.nodes.ditto import prosody
 from talkinghead.nodes.ditto.geometry import as_degrees, gaze_offsets
 from talkinghead.nodes.ditto.live_motion import LiveDittoSpeech
 from talkinghead.nodes.ditto.motion_edit import BlinkTimes, Editor, MotionEdits
@@ -172,6 +174,15 @@ def test_brows_follow_the_voice():
     assert raised[:, 1, 1].max() > 0
     assert raised[:, 1, 1].min() >= -1e-7
     assert torch.allclose(raised[:, 1, 1], -raised[:, 2, 1], atol=1e-6)
+
+
+def test_brows_follow_sound_of_a_low_rate(monkeypatch):
+    """A block of 1 kHz sound is a minute long: prosody had forgotten its first frames when they were asked for."""
+    audio = MemoryAudio(speaker.sound(6, 1000), 1000)
+    heard = Motion(MODEL, avatar(), DittoSpeech(MODEL, audio, Fraction(60)), edits=MotionEdits(squint=1.0))
+    wanted = posed(heard)[0]
+    monkeypatch.setattr(prosody, "_KEPT", 200)
+    assert torch.equal(posed(heard)[0].exp, wanted.exp)
 
 
 def test_what_follows_the_motion_can_be_chosen():

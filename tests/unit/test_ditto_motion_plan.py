@@ -317,6 +317,14 @@ def test_a_cadence_keeps_its_keys_and_rests_the_lips():
     assert (rested[quiet[1:]] - rested[quiet[:-1]]).abs().amax((1, 2)).min() > 0  # the head goes on
 
 
+def test_a_viseme_cache_alone_is_said_to_do_nothing():
+    """What was asked for and is not done must be told; with a cadence it was, alone it was not."""
+    recipe, ctx = motion(1), SpeakerContext()
+    made = joined(pulled(recipe, cadence=CadenceOptions("dense", rest=False, viseme_cache_mb=8), ctx=ctx))
+    assert torch.equal(made, joined(pulled(recipe)))
+    assert ctx.report.warnings == {"the viseme cache is for MuseTalk; Ditto draws every frame": 1}
+
+
 def test_memory_does_not_grow(monkeypatch):
     from talkinghead.nodes.ditto import motion_run
 
@@ -345,6 +353,9 @@ def test_memory_does_not_grow(monkeypatch):
         (lambda: MotionOptions(emotion="bored"), "'bored' is not one of angry"),
         (lambda: MotionOptions(overlap=80), "overlap 80 is outside 0..79"),
         (lambda: MotionOptions(average=-1), "smooth -1 is outside"),
+        (lambda: MotionOptions(average=2.5), "average 2.5 is no whole number"),
+        (lambda: MotionOptions(average=None), "average None is no whole number"),
+        (lambda: MotionOptions(overlap="9"), "overlap '9' is no whole number"),
         (lambda: motion(smooth=(4, 2)), "window 4 and order 2"),
         (lambda: motion().keypoints(SpeakerContext(), 0), "at least one frame, not 0"),
         (

@@ -11,7 +11,7 @@ import pytest
 import torch
 from ditto_render_parts import ditto_avatar
 
-from talkinghead.nodes.core.cadence import CadenceOptions
+from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext, StageError
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.ditto.live_motion import LiveDittoSpeech
@@ -62,6 +62,15 @@ def test_chunks_change_nothing(ditto_model, face, tone, cadence):
     for n in (1, 8):
         made = rendered(DittoCropStream(ditto_model, face, motion, cadence=cadence), n)
         assert all(torch.equal(a, b) for a, b in zip(made, whole, strict=True))
+
+
+def test_a_cadence_of_other_speech_is_refused_where_it_is_connected(ditto_model, face, tone):
+    """It came as an error of the writer, minutes later."""
+    motion = Motion(ditto_model, face, DittoSpeech(ditto_model, tone(1), FPS))
+    with pytest.raises(ValueError, match="planned for other sound"):
+        DittoCropStream(ditto_model, face, motion, cadence=Cadence(tone(2), FPS))
+    with pytest.raises(ValueError, match="planned at 30 fps"):
+        DittoCropStream(ditto_model, face, motion, cadence=Cadence(tone(1), Fraction(30)))
 
 
 def test_live_sound_is_the_same_however_it_comes(ditto_model, face, tone):

@@ -1,5 +1,6 @@
 """From a source to a packet: boxes, faceless frames, masks, content keys, what is refused."""
 
+from contextlib import nullcontext
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from talkinghead.nodes.musetalk.bake import Faces, bake
 from talkinghead.nodes.musetalk.find_faces import FaceTools
 from talkinghead.nodes.musetalk.make_avatar import BuildPlan, content_key, make_avatar
 from talkinghead.nodes.musetalk.options import AvatarOptions
+from talkinghead.nodes.musetalk.preflight import preflight
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 
@@ -111,6 +113,36 @@ def test_missing_faces_can_be_held_or_refused(tiny_model, tmp_path):
     assert "no face in frames 1-2: the nearest box is held" in ctx.report.text()
     with pytest.raises(ValueError, match="frames 1-2 have no face; cut them"):
         baked(tiny_model, tmp_path, frames, boxes, missing="error")
+
+
+def test_preflight_and_build_take_the_same_boxes(tiny_model, tmp_path):
+    """Preflight said ready for boxes that no build takes, and raised for some that are taken."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i in range(3):
+        cv2.imwrite(str(folder / f"{i}.png"), np.full((60, 80, 3), 60 * i, np.uint8))
+    box, far = (20, 15, 60, 45), (200, 200, 230, 230)
+    for k, (boxes, missing, taken) in enumerate(
+        [
+            ((box,), "error", True),
+            ((far, box, box), "passthrough", True),
+            ((far,), "passthrough", False),
+            ((box, box), "passthrough", False),
+            ((None, box, box), "error", False),
+        ]
+    ):
+        plan = BuildPlan(boxes=boxes, options=AvatarOptions(missing=missing))
+        ctx, source = RunContext(), plan.open(folder)
+        if not taken:
+            with pytest.raises(ValueError, match=r"box|no face"):
+                make_avatar(ctx, tiny_model, source, plan, None, tmp_path, f"a{k}")
+            with pytest.raises(ValueError, match="box") if boxes[0] else nullcontext():
+                assert preflight(ctx, folder, tiny_model, plan, None).stops
+            continue
+        make_avatar(ctx, tiny_model, source, plan, None, tmp_path, f"a{k}")
+        found = preflight(ctx, folder, tiny_model, plan, None)
+        assert (found.stops, found.box) == (False, box)
+        assert bool(found.problems) is (far in boxes)
 
 
 def test_a_face_that_leaves_the_picture_is_a_frame_without(tiny_model, tmp_path):

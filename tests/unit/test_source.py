@@ -253,7 +253,7 @@ def test_colours(text, colour):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "#fff", "#gggggg", "1,2", "1,2,256", "-1,2,3", "1.5,2,3", "blackish", "１,2,3"]
+    "text", ["", "#fff", "#gggggg", "1,2", "1,2,256", "-1,2,3", "1.5,2,3", "blackish", "１,2,3", 5, None]
 )
 def test_what_is_no_colour(text):
     with pytest.raises(ValueError, match="colour"):
