@@ -17,7 +17,9 @@ def motion_options() -> argparse.ArgumentParser:
     )
     p.add_argument("--smooth", type=int, metavar="FRAMES", help="ditto: smooth the head's pose, such as 5")
     p.add_argument("--head", type=float, help="ditto: how far the head moves, 0 to 2 (default: 1)")
-    p.add_argument("--gaze", metavar="X,Y", help="ditto: degrees the eyes turn right and up (--gaze=-5,0)")
+    p.add_argument(
+        "--gaze", metavar="X,Y", help="ditto: degrees the eyes turn right and up, -30 to 30 (--gaze=-5,0)"
+    )
     p.add_argument("--blink", help="ditto: as made, off or timed (default: as made)")
     p.add_argument("--blinks-per-minute", type=float, help="ditto: with --blink timed (default: 15)")
     p.add_argument(
@@ -33,7 +35,7 @@ def check_motion_options(args: argparse.Namespace) -> None:
     names = vars(motion_options().parse_args([]))
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) is not None]
     if given and args.engine != "ditto":
-        raise ValueError(f"{', '.join(given)} goes with --engine ditto; MuseTalk moves the mouth only")
+        raise ValueError(f"MuseTalk moves the mouth only; {', '.join(given)} needs --engine ditto")
 
 
 def motion_of(args: argparse.Namespace, avatar, speech):

@@ -79,7 +79,8 @@ def build_options() -> argparse.ArgumentParser:
         "--max-frames", type=int, default=50, help="frames used, 0 for all up to 1500 (default: 50)"
     )
     p.add_argument(
-        "--background", help="colour under transparent parts: name, #rrggbb or r,g,b (default: black)"
+        "--background",
+        help="colour under transparent parts: black, white, gray, green, #rrggbb or r,g,b (default: black)",
     )
     p.add_argument(
         "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"

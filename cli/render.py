@@ -23,7 +23,8 @@ from .options import (
 )
 
 DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
-DEMO_AVATAR = "demo_loop"
+DEMO_AVATARS = {"musetalk": "demo_loop", "ditto": "demo"}
+"""Of Ditto a still: a clip would keep its own head."""
 _TOLD = ("stride mix", "key frames", "frames at rest", "viseme cache")
 """Facts of the run's report that are shown without --json too."""
 
@@ -83,7 +84,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     ]
     demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
     demo.add_argument("--text", default=DEMO_TEXT)
-    demo.add_argument("--avatar", default=DEMO_AVATAR)
+    demo.add_argument("--avatar", help="default: demo_loop; of ditto demo, a still")
     demo.add_argument("--out", type=Path, default=Path("out/demo.mp4"))
     demo.set_defaults(run=_render, audio=None)
 
@@ -113,6 +114,7 @@ def _render(args: argparse.Namespace) -> int:
     from ..nodes.core.video_write import WriteOptions, write_video
 
     check_motion_options(args)
+    args.avatar = args.avatar or DEMO_AVATARS[args.engine]
     fps, size = parse_fps(args.fps), parse_size_option(args.size)
     cadence_options = _cadence_options(args)
     options = WriteOptions(codec=args.codec, quality=args.quality)
@@ -189,7 +191,7 @@ def _cadence_options(args: argparse.Namespace):
 def _avatar(args, ctx, model):
     """Return the packet --avatar means. A picture, clip or folder is built on first use and kept, named by its content."""
     from ..nodes.avatars.engines import maker_of
-    from ..nodes.avatars.names import demo_for, demo_ids
+    from ..nodes.avatars.names import demo_ids, demo_meant
     from ..nodes.avatars.presenters import resolve_avatar
     from ..nodes.core.packet import PacketError
 
@@ -199,7 +201,7 @@ def _avatar(args, ctx, model):
         if given := given_build_options(args):
             raise ValueError(f"{', '.join(given)} goes with a picture or clip; {args.avatar!r} is no file")
         try:
-            return resolve_avatar(ctx, demo_for(args.avatar, model.engine), roots)
+            return resolve_avatar(ctx, demo_meant(args.avatar, model.engine), roots)
         except PacketError as e:
             looks_like_file = file.suffix or len(file.parts) > 1
             raise ValueError(f"no file {args.avatar!r}" if looks_like_file else str(e)) from None

@@ -43,6 +43,11 @@ def demo_for(avatar_id: str, engine: str) -> str:
     return avatar_id if demo is None else next(i for i in demo_ids() if demo_of(i) == (engine, demo[1]))
 
 
+def demo_meant(avatar_id: str, engine: str) -> str:
+    """Return the demo that people mean by `avatar_id`: a presenter's plain name stands for either engine."""
+    return demo_for(avatar_id, engine) if avatar_id in demo_presenters() else avatar_id
+
+
 def check_new_id(avatar_id: str) -> str:
     """Return `avatar_id` if a user may build an avatar of that name.
 

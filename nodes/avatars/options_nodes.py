@@ -10,7 +10,9 @@ from ..musetalk.options import MASKS, AvatarOptions
 from .build import MISSING
 
 _MISSING = "Frames without a face. passthrough: shown untouched and listed. hold: the nearest face is used. error: nothing is built."
-_BACKGROUND = "Colour that transparent parts of a picture are laid on: a name, #rrggbb or r,g,b."
+_BACKGROUND = (
+    "Colour that transparent parts of a picture are laid on: black, white, gray, green, #rrggbb or r,g,b."
+)
 
 
 class AvatarOptionsNode(io.ComfyNode):

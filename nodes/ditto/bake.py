@@ -29,13 +29,15 @@ from ..core.packet import AvatarInfo, AvatarPacket, DittoReader, PacketDraft, ch
 from ..core.packet_readers import crop_problems
 from ..core.report import FrameList
 from .avatar_options import DittoAvatarOptions
-from .crop import CROP_SIZE, CropMatrices, crop_picture, network_input
+from .crop import CROP_SCALE, CROP_SIZE, CropMatrices, crop_picture, network_input
 from .handle import EMBEDDED, DittoModel
 from .model import DittoModelConfig, DittoModules
 from .register import Registered
 from .smooth import smooth_source
 
 MAX_UPSCALE = 2
+_TRAINED_SCALES = 1.3
+"""Crop scale over the default above which faces are drawn badly: seen with the embedded model at 4."""
 OFFICIAL_EXTRACTORS: Mapping[str, Any] = {"name": "legacy import", "sha256": "official-ditto"}
 """What made the features of an imported packet, as far as anyone knows: the legacy forms do not say."""
 
@@ -81,7 +83,7 @@ def bake(
         out = draft.arrays("features.safetensors", shapes)
         found &= _extract(ctx, model, frames, c2o, found, out, draft)
         _fill(out, found, speaking(ctx, found.tolist(), options.missing), c2o, seen, options.smoothing)
-        _warn_if_soft(ctx, model, c2o)
+        _warn_if_soft(ctx, model, c2o, options)
         near = nearest(np.flatnonzero(found), info.n_frames)
         cycle = choose_cycle(cycle, frames.__getitem__, info.n_frames, _face_boxes(c2o[near]))
         preview = preview_jpeg(frames[0])
@@ -239,11 +241,16 @@ def _face_boxes(c2o: np.ndarray) -> np.ndarray:
     return np.concatenate([at.min(1), at.max(1)], 1)
 
 
-def _warn_if_soft(ctx: RunContext, model: DittoModel, c2o: np.ndarray) -> None:
+def _warn_if_soft(ctx: RunContext, model: DittoModel, c2o: np.ndarray, options: DittoAvatarOptions) -> None:
     side = float(np.linalg.norm(c2o[:, :2, 0], axis=1).max()) * CROP_SIZE
     drawn = model.config.nets.render_size
     if side > MAX_UPSCALE * drawn:
         ctx.warn(
             f"the crop is {side:.0f} px, {side / drawn:.1f} times the {drawn} px the network draws: it will look soft; "
             f"scale the pictures down by {side / (MAX_UPSCALE * drawn):.1f}"
+        )
+    if options.crop_scale > _TRAINED_SCALES * CROP_SCALE:
+        ctx.warn(
+            f"crop_scale {options.crop_scale:g} shows the network a face of {CROP_SCALE / options.crop_scale:.0%} of the size it "
+            f"was trained on: the face may be drawn badly; {CROP_SCALE} is the default"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..core.checkpoints import CheckpointState, describe_states, sha256_once, stamp
 from ..core.engine_backends import AUTO, check_backend
+from ..core.models import MissingModel, missing_text
 from .official import DittoFiles, find_hubert, find_official, look_for
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class DittoModel:
         if self.checkpoint not in CHECKPOINTS:
             raise ValueError(f"checkpoint {self.checkpoint!r} is unknown; there are {', '.join(CHECKPOINTS)}")
         if self.checkpoint == OFFICIAL:
-            find_official(self.roots)
-            find_hubert(self.roots)
+            if missing := look_for(self.roots, with_hubert=True)[1]:
+                raise MissingModel(missing_text(missing, self.roots))
 
     @property
     def key(self) -> Hashable:

@@ -27,12 +27,17 @@ _CONDITION_EXTRA = 16
 
 @dataclass(frozen=True)
 class DittoModelConfig:
-    """Sizes of the whole model. `speech` is None where HuBERT listens."""
+    """Sizes of the whole model.
+
+    speech: None where HuBERT listens. from_avatar: movement counts from the avatar's own pose, at which this model's motion
+    starts, and not from the motion's first frame as upstream has it: an emotion shows then from the start on.
+    """
 
     name: str
     nets: DittoConfig
     lmdm: LMDMConfig
     speech: SpeechEncoderConfig | None = None
+    from_avatar: bool = False
 
     def __post_init__(self) -> None:
         motion = self.nets.motion
@@ -61,12 +66,13 @@ class DittoModelConfig:
             "nets": self.nets.to_dict(),
             "lmdm": self.lmdm.to_dict(),
             "speech": speech,
+            "from_avatar": self.from_avatar,
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> DittoModelConfig:
         """Build from the JSON object `to_dict` gives. ValueError for another object."""
-        keys = {"name", "nets", "lmdm", "speech"}
+        keys = {"name", "nets", "lmdm", "speech", "from_avatar"}
         if not isinstance(values, Mapping) or set(values) != keys:
             raise ValueError(f"a Ditto config is a JSON object with {', '.join(sorted(keys))}")
         speech = values["speech"]
@@ -75,6 +81,7 @@ class DittoModelConfig:
             DittoConfig.from_dict(values["nets"]),
             LMDMConfig.from_dict(values["lmdm"]),
             None if speech is None else SpeechEncoderConfig.from_dict(speech),
+            values["from_avatar"] is True,
         )
 
 

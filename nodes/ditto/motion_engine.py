@@ -42,12 +42,14 @@ class ConditionStage(nn.Module):
 class StepStage(nn.Module):
     """In: x (B, window, motion_dim), cond_frame (B, motion_dim), tokens, hidden, time (B,) float32. Out: x0 as x."""
 
-    records_fast_form = True
-    """An inductor build would take a minute for what a recorded graph of the fast form does at once."""
-
     def __init__(self, lmdm: LMDM) -> None:
         super().__init__()
         self.lmdm = lmdm
+
+    @property
+    def records_fast_form(self) -> bool:
+        """On a card: an inductor build would take a minute for what a recorded graph of the fast form does at once."""
+        return self.lmdm.weights_device.type == "cuda"
 
     def forward(
         self, x: Tensor, cond_frame: Tensor, tokens: Tensor, hidden: Tensor, time: Tensor
@@ -132,12 +134,14 @@ class WindowStage(nn.Module):
     noises (B, draws, window, motion_dim). Out: motion as start.
     """
 
-    records_fast_form = True
-    """As of a step; compiled code would unroll every step."""
-
     def __init__(self, lmdm: LMDM, coefficients: Sequence[DDIMStep]) -> None:
         super().__init__()
         self.lmdm, self.coefficients = lmdm, tuple(coefficients)
+
+    @property
+    def records_fast_form(self) -> bool:
+        """As of a step; compiled code would unroll every step."""
+        return self.lmdm.weights_device.type == "cuda"
 
     def forward(
         self, cond: Tensor, cond_frame: Tensor, start: Tensor, noises: Tensor | None = None

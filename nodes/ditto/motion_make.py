@@ -65,7 +65,8 @@ class MotionMaker:
         self._ctx, self._motion, self._listeners = ctx, motion, listeners
         self._first = pick(sources, torch.zeros(1, dtype=torch.int64))
         self._face = FaceShape(reader.eye_open.clone(), reader.eye_ball.clone(), self._first.kp)
-        self.reference: Tensor | None = None
+        from_avatar = motion.model.config.from_avatar
+        self.reference: Tensor | None = pack_motion(self._first)[0] if from_avatar else None
         """(C,), what movement is relative to; there when the first frames are."""
 
     def pieces(self) -> Generator[Tensor | None, None, None]:

@@ -141,6 +141,6 @@ def _legend(
     seconds = float(motion.n_frames / motion.fps)
     x = write(f"{motion.n_frames} frames, {fps_text(motion.fps)} fps, {seconds:.1f} s", 8, _INK)
     for (name, curve), colour in zip(angles.items(), COLOURS, strict=True):
-        x = write(f"{name} {curve.least:.0f}..{curve.most:.0f}", x, colour)
+        x = write(f"{name} {curve.least:.1f} to {curve.most:.1f}", x, colour)
     x = write(f"+-{reach:.0f} degrees", x, _INK)
     write(f"lips {lips.most:.3f}", x, LIP_COLOUR)

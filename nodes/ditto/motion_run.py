@@ -65,6 +65,10 @@ class MotionRun:
         self._editor = Editor(motion.edits, self.sources, eyes, motion.fps, self._prosody)
         if self._cadence is not None and self._cadence.viseme_cache_mb:
             ctx.warn("the viseme cache is for MuseTalk; Ditto draws every frame")
+        if len(self.sources.kp) > 1 and motion.edits.keys is None:
+            idle = {"head": motion.edits.head != 1, "smoothing": motion.smooth is not None}
+            if named := [name for name, given in idle.items() if given]:
+                ctx.warn(f"{' and '.join(named)} changes nothing here: a clip keeps its own head")
 
     def batches(self, n: int) -> Generator[PoseBatch | None, None, None]:
         """See `Motion.keypoints`."""

@@ -34,7 +34,7 @@ from .volumes import MEMORY_MODES
 SAMPLERS = ("upstream", "deterministic")
 _EMOTION = (
     f"One of {', '.join(EMOTIONS)}; a mix such as happy 0.7, surprise 0.3; or a change over time such as 0 s neutral; "
-    "2.5 s happy. Upstream's users find its effect small."
+    "2.5 s happy. With the official weights movement counts from the first frame, so one that changes shows most."
 )
 
 
@@ -129,8 +129,8 @@ class DittoMotion(io.ComfyNode):
                     min=MIN_STEPS,
                     max=MAX_STEPS,
                     tooltip=(
-                        "Steps of the diffusion. 4 is close to 50 and takes a twelfth of its time; more is smoother in "
-                        "rare cases only."
+                        "Steps of the diffusion. 4 is what the articles settled on and takes a twelfth of the time of 50. With "
+                        "sampler upstream another number of steps is another movement; with deterministic a similar one."
                     ),
                 ),
                 io.Int.Input(
@@ -147,7 +147,7 @@ class DittoMotion(io.ComfyNode):
                     default=SAMPLERS[0],
                     tooltip=(
                         "upstream draws noise at each step, as Ditto's own code (eta 1). deterministic has only its first "
-                        "noise (eta 0): a little calmer."
+                        "noise (eta 0); in four steps it moves the head more."
                     ),
                 ),
             ],
@@ -232,7 +232,10 @@ class DittoMotionEdit(io.ComfyNode):
                     min=0.0,
                     max=2.0,
                     step=0.05,
-                    tooltip="How far the head moves from the avatar's own pose: 1 as it was made, 0 holds it still.",
+                    tooltip=(
+                        "How far the head moves from the avatar's own pose: 1 as it was made, 0 holds it still. A clip keeps "
+                        "its own head, whatever stands here."
+                    ),
                 ),
                 io.Float.Input(
                     "gaze_x", **gaze, tooltip="Degrees the eyes turn, to the right in the picture; 0 as they were made."
@@ -258,10 +261,10 @@ class DittoMotionEdit(io.ComfyNode):
                 io.Float.Input(
                     "brows",
                     **strength,
-                    tooltip="How far loudness and pitch of the voice raise and draw the brows; 0 is off, 1 is visible.",
+                    tooltip="How far loudness and pitch of the voice raise and draw the brows; 0 is off. For the official weights.",
                 ),
                 io.Float.Input(
-                    "squint", **strength, tooltip="How far stressed words narrow the eyes; 0 is off, 1 is visible."
+                    "squint", **strength, tooltip="How far stressed words narrow the eyes; 0 is off. For the official weights."
                 ),
             ],
             outputs=[

@@ -197,6 +197,14 @@ def test_any_size_keeps_its_own(ditto_model, tmp_path, size):
         assert tuple(reader.frame(0).shape) == (size[1], size[0], 3)
 
 
+def test_a_crop_scale_far_from_the_trained_one_is_said_to_draw_badly(ditto_model, tmp_path):
+    for scale, warned in ((2.6, False), (4.0, True)):
+        ctx = RunContext()
+        options = replace(RAW, crop_scale=scale)
+        baked(ditto_model, tmp_path, noise(1), placed(1), ctx=ctx, options=options)
+        assert any("crop_scale 4 shows the network a face of 57%" in w for w in ctx.report.warnings) == warned
+
+
 def test_a_large_face_is_said_to_look_soft(ditto_model, tmp_path):
     drawn = ditto_model.config.nets.render_size
     seen, ctx = placed(1), RunContext()

@@ -89,7 +89,7 @@ def test_unknown_names_are_refused(wrong):
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(MissingModel, match="warp_network.pth"):
+    with pytest.raises(MissingModel, match=r"warp_network.pth.*hubert_streaming_fix_kv.onnx \(1.46 GB\)"):
         DittoModel("ditto", roots=(tmp_path,))
     save_official(tmp_path / "ditto", official_states())
     with pytest.raises(MissingModel, match="hubert_streaming_fix_kv.onnx"):

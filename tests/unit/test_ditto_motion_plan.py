@@ -380,3 +380,25 @@ def test_what_does_not_belong_together_is_refused():
     wrong = replace(face, info=replace(face.info, engine="musetalk"))
     with pytest.raises(ValueError, match="'mia' is for MuseTalk, this model is Ditto"):
         Motion(MODEL, wrong, DittoSpeech(MODEL, clip(1), FPS))
+
+
+def test_edits_that_a_clip_does_not_follow_are_said_to_do_nothing():
+    still, loop = motion(1), motion(1, face=avatar(4))
+    for recipe, warned in ((still, False), (loop, True)):
+        ctx = SpeakerContext()
+        edited = recipe.with_edits(MotionEdits(head=2.0)).with_smoothing()
+        list(edited.keypoints(ctx, 8))
+        text = "head and smoothing changes nothing here: a clip keeps its own head"
+        assert (text in ctx.report.warnings) == warned
+    ctx = SpeakerContext()
+    list(loop.with_edits(MotionEdits(head=2.0, keys=("exp", "yaw"))).keypoints(ctx, 8))
+    assert not ctx.report.warnings
+
+
+def test_a_model_may_count_movement_from_the_avatar():
+    """Then the first frame is what the motion says, and not the avatar's own pose."""
+    model = SpeakerModel(name="absolute", config=replace(MODEL.config, from_avatar=True))
+    own = joined(pulled(motion(1)))
+    from_avatar = joined(pulled(Motion(model, avatar(), DittoSpeech(model, clip(1), FPS))))
+    assert own.shape == from_avatar.shape
+    assert (own[0] - from_avatar[0]).abs().max() > 1e-4

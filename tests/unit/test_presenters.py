@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from talkinghead.nodes.avatars.names import check_new_id, demo_presenters
+from talkinghead.nodes.avatars.names import check_new_id, demo_meant, demo_presenters
 from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.frames import RunContext
 
@@ -46,3 +46,16 @@ def test_names_that_cannot_be_folders_are_refused():
     for name in ("", "..", "a/b", "con"):
         with pytest.raises(ValueError, match="avatar name"):
             check_new_id(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "meant"),
+    [
+        ("demo", "ditto", "demo-ditto"),
+        ("demo_loop", "musetalk", "demo_loop"),
+        ("demo-ditto", "musetalk", "demo-ditto"),  # said so outright: refused later, with what to load
+        ("anna", "ditto", "anna"),
+    ],
+)
+def test_a_plain_demo_name_stands_for_either_engine(name, engine, meant):
+    assert demo_meant(name, engine) == meant

@@ -36,7 +36,7 @@ def reduction() -> tuple[Tensor, Tensor]:
 def official_lmdm(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The LMDM's weights in the form of the embedded config."""
     forth, back = reduction()
-    squeeze = (1 / (1 + motion_stage.noise_spreads().double() ** 2).sqrt())
+    squeeze = 1 / (1 + motion_stage.noise_spreads().double() ** 2).sqrt()
     weight = state["input_projection.weight"].double()
     noisy, frame = (weight[:, :70] * squeeze) @ forth, weight[:, 70:] @ forth
     out = dict(state)
@@ -61,8 +61,10 @@ def read_motion(path: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     from safetensors.torch import load_file
 
     state = load_file(str(path))
-    parts = [{k.removeprefix(f"{part}."): v.float() for k, v in state.items() if k.startswith(f"{part}.")}
-             for part in ("speech", "lmdm")]
+    parts = [
+        {k.removeprefix(f"{part}."): v.float() for k, v in state.items() if k.startswith(f"{part}.")}
+        for part in ("speech", "lmdm")
+    ]
     return parts[0], official_lmdm(parts[1])
 
 
@@ -77,13 +79,17 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     speech, lmdm = read_motion(args.motion)
     parts = {"nets": read_picture(args.picture), "lmdm": lmdm, "speech": speech}
-    state = {f"{name}.{k}": v.to(torch.float16 if v.is_floating_point() else v.dtype).contiguous()
-             for name, part in parts.items() for k, v in part.items()}
+    state = {
+        f"{name}.{k}": v.to(torch.float16 if v.is_floating_point() else v.dtype).contiguous()
+        for name, part in parts.items()
+        for k, v in part.items()
+    }
     configs = {
         "name": "embedded",
         "nets": store.pack_module("nodes.ditto.config").EMBEDDED.to_dict(),
         "lmdm": store.pack_module("nodes.ditto.lmdm").EMBEDDED.to_dict(),
         "speech": store.pack_module("nodes.ditto.speech_encoder").SpeechEncoderConfig().to_dict(),
+        "from_avatar": True,
     }
     if args.guidance is not None:
         configs["lmdm"]["guidance"] = args.guidance
