@@ -18,6 +18,7 @@ from comfy.patcher_extension import CallbacksMP
 from comfy_api.latest import io
 
 from .core.checkpoints import CheckpointState
+from .core.engine_backends import AUTO, BACKEND_CHOICES
 from .core.engine_shelf import EngineShelf
 from .core.frames import ModelHandle, RunContext
 from .core.packet import AvatarPacket
@@ -149,6 +150,51 @@ class ComfyContext(RunContext):
 def checkpoint_names(states: Iterable[CheckpointState]) -> list[str]:
     """Return what a loader's combo shows: every checkpoint, one that lacks files marked as such."""
     return [s.name if s.ready else s.name + NOT_INSTALLED for s in states]
+
+
+class ModelLoader(io.ComfyNode):
+    """A node that gives the handle of a checkpoint: widgets checkpoint, precision, backend. `handle`: class of the handle."""
+
+    handle: type
+
+    @classmethod
+    def validate_inputs(cls, checkpoint: str) -> bool | str:
+        try:
+            cls._named(checkpoint)
+        except ValueError as e:
+            return str(e)
+        return True
+
+    @classmethod
+    def fingerprint_inputs(cls, checkpoint: str, precision: str, backend: str = AUTO) -> str:
+        try:
+            return f"{cls._named(checkpoint, precision, backend).key} {backend}"
+        except ValueError:
+            return "missing"
+
+    @classmethod
+    def execute(cls, checkpoint: str, precision: str, backend: str = AUTO) -> io.NodeOutput:
+        return io.NodeOutput(cls._named(checkpoint, precision, backend))
+
+    @classmethod
+    def _named(cls, checkpoint: str, precision: str = "fp32", backend: str = AUTO) -> ModelHandle:
+        roots = tuple(search_roots())
+        return cls.handle(checkpoint.removesuffix(NOT_INSTALLED), precision, roots, backend)
+
+
+def backend_input() -> io.Combo.Input:
+    """Return the widget `backend` of a loader."""
+    return io.Combo.Input(
+        "backend",
+        options=list(BACKEND_CHOICES),
+        default=AUTO,
+        optional=True,
+        tooltip=(
+            "What runs the networks. auto takes the fastest that is ready: tensorrt and inductor once the Engine node has "
+            "built them, else a CUDA graph, on a CPU plain torch. A name starts there and builds it if need be, which takes "
+            "minutes; the report says what ran and why."
+        ),
+    )
 
 
 def any_model_input(tooltip: str) -> io.MultiType.Input:

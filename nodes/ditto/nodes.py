@@ -8,18 +8,18 @@ import torch
 from comfy_api.latest import io
 
 from ..comfy_nodes import (
-    NOT_INSTALLED,
     Avatar,
     Cadence,
     ComfyContext,
     Frames,
+    ModelLoader,
     Speech,
+    backend_input,
     checkpoint_names,
     search_roots,
 )
 from ..comfy_nodes import DittoModel as ModelSocket
 from ..comfy_nodes import Motion as MotionSocket
-from ..core.engine_backends import AUTO, BACKEND_CHOICES
 from .condition import EMOTIONS
 from .emotion import emotion_weights
 from .handle import PRECISIONS, DittoModel, available, describe
@@ -38,7 +38,9 @@ _EMOTION = (
 )
 
 
-class DittoLoader(io.ComfyNode):
+class DittoLoader(ModelLoader):
+    handle = DittoModel
+
     @classmethod
     def define_schema(cls) -> io.Schema:
         roots = tuple(search_roots())
@@ -67,42 +69,10 @@ class DittoLoader(io.ComfyNode):
                         "and is faster there. Speech and motion are fp32 always: in halves the mouth would stay shut."
                     ),
                 ),
-                io.Combo.Input(
-                    "backend",
-                    options=list(BACKEND_CHOICES),
-                    default=AUTO,
-                    tooltip=(
-                        "What runs the networks. auto takes the fastest that is ready: tensorrt and inductor once the "
-                        "Engine node has built them, else a CUDA graph, on a CPU plain torch. A name starts there and "
-                        "builds it if need be, which takes minutes; the report says what ran and why."
-                    ),
-                ),
+                backend_input(),
             ],
             outputs=[ModelSocket.Output("MODEL", display_name="model")],
         )
-
-    @classmethod
-    def validate_inputs(cls, checkpoint: str) -> bool | str:
-        try:
-            _handle(checkpoint, PRECISIONS[0], AUTO)
-        except ValueError as e:
-            return str(e)
-        return True
-
-    @classmethod
-    def fingerprint_inputs(cls, checkpoint: str, precision: str, backend: str = AUTO) -> str:
-        try:
-            return f"{_handle(checkpoint, precision, backend).key} {backend}"
-        except ValueError:
-            return "missing"
-
-    @classmethod
-    def execute(cls, checkpoint: str, precision: str, backend: str = AUTO) -> io.NodeOutput:
-        return io.NodeOutput(_handle(checkpoint, precision, backend))
-
-
-def _handle(checkpoint: str, precision: str, backend: str) -> DittoModel:
-    return DittoModel(checkpoint.removesuffix(NOT_INSTALLED), precision, tuple(search_roots()), backend)
 
 
 class DittoMotion(io.ComfyNode):

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..comfy_nodes import NOT_INSTALLED, Avatar, Cadence, Frames, Speech, checkpoint_names, search_roots
+from ..comfy_nodes import (
+    Avatar,
+    Cadence,
+    Frames,
+    ModelLoader,
+    Speech,
+    backend_input,
+    checkpoint_names,
+    search_roots,
+)
 from ..comfy_nodes import MuseTalkModel as ModelSocket
-from ..core.engine_backends import AUTO, BACKEND_CHOICES
 from .handle import PRECISIONS, MuseTalkModel, available, describe
 from .render import MAX_BATCH, CropStream
 
 
-class MuseTalkLoader(io.ComfyNode):
+class MuseTalkLoader(ModelLoader):
+    handle = MuseTalkModel
+
     @classmethod
     def define_schema(cls) -> io.Schema:
         return io.Schema(
@@ -39,43 +49,10 @@ class MuseTalkLoader(io.ComfyNode):
                         "is fp16 with the layers in fp8 that keep the pictures within 45 dB of fp32 (Hopper or newer)."
                     ),
                 ),
-                io.Combo.Input(
-                    "backend",
-                    options=list(BACKEND_CHOICES),
-                    default=AUTO,
-                    optional=True,
-                    tooltip=(
-                        "What runs the networks. auto takes the fastest that is ready: tensorrt and inductor once the "
-                        "Engine node has built them, else a CUDA graph, on a CPU plain torch. A name starts there and "
-                        "builds it if need be, which takes minutes; the report says what ran and why."
-                    ),
-                ),
+                backend_input(),
             ],
             outputs=[ModelSocket.Output("MODEL", display_name="model")],
         )
-
-    @classmethod
-    def validate_inputs(cls, checkpoint: str) -> bool | str:
-        try:
-            _handle(checkpoint, PRECISIONS[0], AUTO)
-        except ValueError as e:
-            return str(e)
-        return True
-
-    @classmethod
-    def fingerprint_inputs(cls, checkpoint: str, precision: str, backend: str = AUTO) -> str:
-        try:
-            return f"{_handle(checkpoint, precision, backend).key} {backend}"
-        except ValueError:
-            return "missing"
-
-    @classmethod
-    def execute(cls, checkpoint: str, precision: str, backend: str = AUTO) -> io.NodeOutput:
-        return io.NodeOutput(_handle(checkpoint, precision, backend))
-
-
-def _handle(checkpoint: str, precision: str, backend: str) -> MuseTalkModel:
-    return MuseTalkModel(checkpoint.removesuffix(NOT_INSTALLED), precision, tuple(search_roots()), backend)
 
 
 class MuseTalkRender(io.ComfyNode):
