@@ -1,0 +1,250 @@
+"""Rules for money, percentages and measures (U1, U2): the unit is said after the number, where it is heard."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .languages import Locale
+from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
+from .rules import Rule, rule
+from .units import CURRENCIES, PERCENTS, UNITS, Noun
+
+DASH = r"[ \u00a0]?[-–][ \u00a0]?"
+_SPACE = r"[ \u00a0\u202f]?"
+_SCALES = {
+    "en": {
+        "thousand": r"[Kk]|thousand",
+        "million": r"M|m|mn|mln|MM|million",
+        "billion": r"B|b|bn|Bn|billion",
+        "trillion": r"T|tn|trn|trillion",
+    },
+    "es": {
+        "mil": r"[Kk]|mil(?! mill)",
+        "millones": r"M|mill\.|MM|millones|millón",
+        "mil millones": r"B|bn|mil[ \u00a0]millones|mil[ \u00a0]M",
+        "billones": r"T|tn|billones|billón",
+    },
+}
+
+
+def scale_pattern(locale: Locale) -> str:
+    """Return named groups of the words and letters for thousands, millions and more, longest first."""
+    return "|".join(sorted((p for p in _SCALES[locale.language].values()), key=len, reverse=True))
+
+
+def scale_of(text: str | None, locale: Locale) -> str | None:
+    """Return the word for a scale as it was written, None for none."""
+    if not text:
+        return None
+    for word, pattern in _SCALES[locale.language].items():
+        if re.fullmatch(pattern, text):
+            return word
+    return None
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number with its scale: in words, whether it is one, and whether Spanish wants "de" before its noun."""
+
+    words: str
+    one: bool
+    de: bool = False
+
+
+def amount(text: str, scale: str | None, locale: Locale, gender: str = "n") -> Amount:
+    """Return a number as written and the word of its scale in words."""
+    whole, fraction = split_number(text, locale)
+    if scale in ("thousand", "mil") and not fraction.strip("0"):
+        whole, fraction, scale = f"{whole}000", "", None
+    elif scale in ("thousand", "mil") and len(fraction) <= 3:  # 1.5K is one thousand five hundred
+        whole, fraction, scale = f"{whole}{fraction.ljust(3, '0')}".lstrip("0"), "", None
+    one = is_one(whole, fraction)
+    if scale is None:
+        de = locale.is_es and not fraction and int(whole) > 0 and int(whole) % 10**6 == 0
+        return Amount(number(whole, fraction, locale, gender), one, de)
+    if not locale.is_es:
+        return Amount(f"{number(whole, fraction, locale)} {scale}", False)
+    if one:
+        words = {"millones": "un millón", "billones": "un billón"}.get(scale, scale)
+    else:
+        words = f"{number(whole, fraction, locale, 'm')} {scale}"
+    return Amount(words, False, scale != "mil")
+
+
+def sign_words(sign: str | None, locale: Locale) -> str:
+    if not sign:
+        return ""
+    return locale.pick("plus ", "más ") if sign == "+" else locale.pick("minus ", "menos ")
+
+
+def is_attribute(match: re.Match) -> bool:
+    """Return whether an English amount stands before a noun it describes: a $5 bill, a 10 km run."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    if re.match(_DESCRIBED, after):
+        return True
+    return bool(re.search(r"\b[Aa]n?\s+$", before) and re.match(r"[\s-]+[a-z]", after))
+
+
+_DESCRIBED = (
+    r"\s(?:sprint|race|dash|hurdles|freestyle|relay|final|winds?|gusts|speed limit|marathon|stretch|record)\b"
+)
+
+
+def _with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> str:
+    word = noun.one(locale) if spoken.one or attribute else noun.many(locale)
+    return f"{spoken.words} {'de ' if spoken.de else ''}{word}"
+
+
+def _money(match: re.Match, locale: Locale) -> str | None:
+    currency = CURRENCIES[match["sym"]]
+    unit = currency.unit
+    gender = unit.gender if locale.is_es else "n"
+    scale = scale_of(match["scale"], locale)
+    sign = sign_words(match["sign"], locale)
+    first, second = match["a"], match["b"]
+    attribute = not locale.is_es and is_attribute(match)
+    if second:
+        low = amount(first, scale_of(match["ascale"], locale), locale, gender)
+        high = amount(second, scale, locale, gender)
+        joined = Amount(f"{low.words} {locale.pick('to', 'a')} {high.words}", False, high.de)
+        return sign + _with_noun(joined, unit, locale, attribute)
+    whole, fraction = split_number(first, locale)
+    if scale is None and len(fraction) == 2 and currency.minor and not attribute:
+        return sign + _cents(whole, fraction, currency, locale)
+    spoken = amount(first, scale, locale, gender)
+    return sign + _with_noun(spoken, unit, locale, attribute)
+
+
+def _cents(whole: str, fraction: str, currency, locale: Locale) -> str:
+    """Return an amount with two decimals as units and hundredths."""
+    unit, minor = currency.unit, currency.minor
+    hundredths = int(fraction)
+    parts = []
+    if int(whole) or not hundredths:
+        value = Amount(
+            number(whole, "", locale, unit.gender if locale.is_es else "n"),
+            is_one(whole, ""),
+            locale.is_es and int(whole) > 0 and int(whole) % 10**6 == 0,
+        )
+        parts.append(_with_noun(value, unit, locale, False))
+    if hundredths:
+        words = cardinal(hundredths, locale, minor.gender if locale.is_es else "n")
+        parts.append(f"{words} {minor.one(locale) if hundredths == 1 else minor.many(locale)}")
+    return locale.pick(" and ", " con ").join(parts)
+
+
+def money_rules(locale: Locale) -> list[Rule]:
+    n, scales = number_pattern(locale), scale_pattern(locale)
+    symbols = "|".join(re.escape(s) for s in sorted(CURRENCIES, key=len, reverse=True))
+    name, reason = "U2 currency", "the unit is said after the number, in words"
+    before = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{symbols}){_SPACE}(?P<a>{n})(?:{_SPACE}(?P<ascale>{scales}))?"
+        rf"{DASH}(?:{symbols})?(?P<b>{n})(?:{_SPACE}(?P<scale>{scales}))?(?!\w)"
+    )
+    before_one = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{symbols}){_SPACE}(?P<a>{n})(?P<b>)(?P<ascale>)"
+        rf"(?:{_SPACE}(?P<scale>{scales}))?(?!\w)"
+    )
+    after = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?P<ascale>)(?:{DASH}(?P<b>{n}))?"
+        rf"(?:{_SPACE}(?P<scale>{scales})(?:[ \u00a0]de)?)?{_SPACE}(?P<sym>{symbols})(?!\w)"
+    )
+    cents = rf"(?<![\w.,])(?P<a>{n})[ \u00a0]?¢"
+
+    def say(match: re.Match) -> str | None:
+        return _money(match, locale)
+
+    def say_cents(match: re.Match) -> str:
+        value = amount(match["a"], None, locale, "m" if locale.is_es else "n")
+        return f"{value.words} {locale.pick('cent', 'centavo')}{'' if value.one else 's'}"
+
+    return [
+        rule(name, reason, before, say),
+        rule(name, reason, before_one, say),
+        rule(name, reason, after, say),
+        rule(name, reason, cents, say_cents),
+    ]
+
+
+def percent_rules(locale: Locale) -> list[Rule]:
+    n = number_pattern(locale)
+    marks = "|".join(re.escape(m) for m in sorted(PERCENTS, key=len, reverse=True))
+    pattern = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{_SPACE}%?{DASH}(?P<b>{n}))?{_SPACE}(?P<mark>{marks})(?!\w)"
+
+    def say(match: re.Match) -> str:
+        noun = PERCENTS[match["mark"]]
+        gender = noun.gender if locale.is_es else "n"
+        spoken = amount(match["a"], None, locale, gender)
+        words = sign_words(match["sign"], locale) + spoken.words
+        if match["b"]:
+            words += f" {locale.pick('to', 'a')} {amount(match['b'], None, locale, gender).words}"
+        return f"{words} {noun.one(locale) if spoken.one and not match['b'] else noun.many(locale)}"
+
+    return [rule("U1 percent", "decimal and percent sign in words, as one unit", pattern, say)]
+
+
+def unit_rules(locale: Locale) -> list[Rule]:
+    n, scales = number_pattern(locale), scale_pattern(locale)
+    units = "|".join(re.escape(u) for u in sorted(UNITS, key=len, reverse=True))
+    pattern = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?(?P<gap>[ \u00a0\u202f-]?)(?P<unit>{units})(?!\w|\.\w)"
+
+    def say(match: re.Match) -> str | None:
+        noun = UNITS[match["unit"]]
+        if noun.spaced and match["gap"] not in (" ", "\u00a0", "\u202f"):
+            return None
+        if match["unit"] == "m" and not match["gap"] and _is_million(match, locale):
+            return None
+        gender = noun.gender if locale.is_es else "n"
+        spoken = amount(match["a"], None, locale, gender)
+        words = sign_words(match["sign"], locale) + spoken.words
+        if match["b"]:
+            words += f" {locale.pick('to', 'a')} {amount(match['b'], None, locale, gender).words}"
+            spoken = Amount(words, False)
+        attribute = not locale.is_es and (match["gap"] == "-" or is_attribute(match))
+        return _with_noun(Amount(words, spoken.one, spoken.de), noun, locale, attribute)
+
+    scaled = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?{_SPACE}(?P<scale>{scales})(?!\w)"
+
+    def say_scaled(match: re.Match) -> str | None:
+        text = match["scale"]
+        gap = match.string[match.end("b") if match["b"] else match.end("a") : match.start("scale")]
+        if not locale.is_es and text in ("b", "T", "m") and not _is_million(match, locale):
+            return None
+        if text in ("K", "M", "B", "T", "k") and gap and not locale.is_es:
+            return None
+        if text == "K" and match["a"] in ("2", "4", "8"):  # a picture size
+            return None
+        gender = (
+            noun_gender(match.string, match.end())
+            if locale.is_es and scale_of(text, locale) == "mil"
+            else "n"
+        )
+        words = ""
+        if match["b"]:
+            words = f"{amount(match['a'], None, locale, gender).words} {locale.pick('to', 'a')} "
+            return (
+                sign_words(match["sign"], locale)
+                + words
+                + amount(match["b"], scale_of(text, locale), locale, gender).words
+            )
+        spoken = amount(match["a"], scale_of(text, locale), locale, gender)
+        return sign_words(match["sign"], locale) + spoken.words + _linking(spoken, match, text)
+
+    def _linking(spoken: Amount, match: re.Match, text: str) -> str:
+        needs = spoken.de and len(text) <= 2 and re.match(r"\s+(?!de\b)[^\W\d_]", match.string[match.end() :])
+        return " de" if needs else ""
+
+    return [
+        rule("U2 unit", "the unit in words, singular or plural as the number asks", pattern, say),
+        rule("U2 scale", "thousands, millions and more in words", scaled, say_scaled),
+    ]
+
+
+_LENGTH = r"\s+(?:long|wide|tall|deep|high|away|dash|sprint|race|hurdles|above|below|from|of|freestyle|final|run|in|to)\b"
+
+
+def _is_million(match: re.Match, locale: Locale) -> bool:
+    """Return whether an attached m means million, as in 5m people; metres before long, race and the like."""
+    after = match.string[match.end() :]
+    return not locale.is_es and bool(re.match(r"\s+[a-z]", after)) and not re.match(_LENGTH, after)

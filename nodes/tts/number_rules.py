@@ -1,0 +1,332 @@
+"""Rules for the numbers that are left: telephone numbers, fractions, ranges, scores, ordinals, years, codes, Roman."""
+
+from __future__ import annotations
+
+import re
+
+from .glossary import Glossary
+from .languages import Locale
+from .numbers import (
+    ROMAN,
+    cardinal,
+    digit_words,
+    noun_gender,
+    number,
+    number_pattern,
+    ordinal,
+    roman,
+    split_number,
+    year,
+)
+from .rules import Rule, rule
+
+_FRACTIONS_ES = {
+    2: "medio",
+    3: "tercio",
+    4: "cuarto",
+    5: "quinto",
+    6: "sexto",
+    7: "séptimo",
+    8: "octavo",
+    9: "noveno",
+}
+_YEAR_BEFORE = (
+    r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
+    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|q[1-4])[\s-]|\()$"
+)
+_YEAR_AFTER = (
+    r"(?:\s(?:was|were|is|will|saw|had|has|season|election|elections|budget|World|Olympics|Olympic|report|model"
+    r"|campaign|edition|film|study|Games|census|crash|crisis|election|vote|tax|fiscal)\b|[-–]\d|\)|,?\s(?:he|she|it|they|we|the)\b)"
+)
+
+
+def telephone_rules(locale: Locale) -> list[Rule]:
+    def groups(match: re.Match) -> str:
+        parts = re.findall(r"\d+", match[0])
+        start = locale.pick("plus ", "más ") if match[0].startswith("+") else ""
+        return start + ", ".join(digit_words(p, locale) for p in parts)
+
+    def dialled(match: re.Match) -> str:
+        return match["word"] + digit_words(match["digits"], locale)
+
+    name, reason = "telephone", "a telephone number is read digit by digit, in its groups"
+    call = r"call(?:ed|ing)?|dial(?:ed|ing)?|phone[ds]?"
+    if locale.is_es:
+        call = r"(?:llam|marc|marq)[a-záéíóúñ]*(?:\s(?:al|el))?|tel\.|teléfono|emergencias"
+    patterns = [
+        r"(?<![\w+])\+\d{1,3}(?:[ .-]\(?\d{2,4}\)?){2,5}(?!\w)",
+        r"(?<![\w-])(?:1-)?\(?\d{3}\)?[ .-]\d{3}[.-]\d{4}(?![\w-])",
+        r"(?<![\w-])\d{3}-\d{4}(?![\w-])",
+    ]
+    if locale.is_es:
+        patterns += [r"(?<![\w-])[6-9]\d{2}[ -]\d{2}[ -]\d{2}[ -]\d{2}(?![\w-])"]
+    return [
+        *(rule(name, reason, p, groups) for p in patterns),
+        rule(name, reason, rf"\b(?P<word>(?i:{call})\s)(?P<digits>\d{{3}})(?![\w.,/%-]*\d)(?!\s?%)", dialled),
+    ]
+
+
+def fraction_rules(locale: Locale) -> list[Rule]:
+    def words(top: int, bottom: int) -> str | None:
+        if not locale.is_es:
+            if bottom == 2:
+                return "one half" if top == 1 else None
+            unit = {4: "quarter"}.get(bottom) or ordinal(bottom, locale)
+            return f"{cardinal(top, locale)} {unit}{'' if top == 1 else 's'}"
+        unit = _FRACTIONS_ES.get(bottom, "décimo")
+        return f"{cardinal(top, locale, 'm')} {unit}{'' if top == 1 else 's'}"
+
+    def mixed(whole: str, top: int, bottom: int) -> str | None:
+        spoken = words(top, bottom)
+        if spoken is None:
+            return None
+        if not whole:
+            return spoken
+        if not locale.is_es:
+            spoken = spoken.replace("one half", "a half")
+            return f"{cardinal(int(whole), locale)} and {spoken}"
+        spoken = spoken.replace("un medio", "medio")
+        return f"{cardinal(int(whole), locale)} y {spoken}"
+
+    def plain(match: re.Match) -> str | None:
+        top, bottom = int(match["top"]), int(match["bottom"])
+        return mixed(match["whole"] or "", top, bottom) if 0 < top < bottom else None
+
+    def sign(match: re.Match) -> str | None:
+        top, bottom = _VULGAR[match["sign"]]
+        return mixed(match["whole"] or "", top, bottom)
+
+    def with_noun(match: re.Match) -> str | None:
+        """Spanish puts the half after the noun: dos horas y media, dos años y medio."""
+        gender = noun_gender(match.string, match.end("half"))
+        if gender == "n":
+            return None
+        half = "media" if gender == "f" else "medio"
+        return f"{cardinal(int(match['whole']), locale, gender)} {match['noun']} y {half}"
+
+    def slashed(match: re.Match) -> str:
+        return " ".join(cardinal(int(n), locale) for n in match.groups())
+
+    name, reason = "fraction", "a fraction in words"
+    signs = "".join(_VULGAR)
+    halves = rule(
+        name, reason, r"(?<![\w.,/])(?P<whole>\d{1,3})(?P<half>\s?½|\s1/2)\s(?P<noun>[a-záéíóúñ]+)", with_noun
+    )
+    return [
+        *([halves] if locale.is_es else []),
+        rule(
+            name,
+            reason,
+            r"(?<![\w.,/])(?:(?P<whole>\d{1,3})\s)?(?P<top>\d)/(?P<bottom>[2-9]|10)(?![\w/]|[.,]\d)",
+            plain,
+        ),
+        rule(name, reason, rf"(?<![\w.,/])(?P<whole>\d{{1,3}})?\s?(?P<sign>[{signs}])", sign),
+        rule(name, "two numbers, no fraction", r"(?<![\w.,/])(\d{1,3})/(\d{1,3})(?![\w/]|[.,]\d)", slashed),
+    ]
+
+
+_VULGAR = {
+    "½": (1, 2),
+    "⅓": (1, 3),
+    "⅔": (2, 3),
+    "¼": (1, 4),
+    "¾": (3, 4),
+    "⅕": (1, 5),
+    "⅖": (2, 5),
+    "⅛": (1, 8),
+    "⅜": (3, 8),
+}
+
+
+def order_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for ordinals and for "No. 5"."""
+
+    def english(match: re.Match) -> str:
+        return ordinal(int(match["n"].replace(",", "")), locale)
+
+    def spanish(match: re.Match) -> str:
+        mark = match["mark"].lstrip(".")
+        gender = "f" if mark[-1] in "ªa" else "m"
+        noun = re.match(r"\s+[a-záéíóúñ]", match.string[match.end() :])
+        short = mark == "er" or (bool(noun) and noun_gender(match.string, match.end()) == "m")
+        return ordinal(int(match["n"]), locale, gender, short)
+
+    def numero(match: re.Match) -> str:
+        start = match[0][0]
+        word = locale.pick("number", "número")
+        if start == "N":
+            word = word.capitalize() if not match.string[: match.start()].strip() else word
+        return f"{word} "
+
+    rules = [
+        rule(
+            "number sign",
+            "the sign in words",
+            r"(?<!\w)(?:[Nn](?:o|úm|um)?\.\s?[ºo°]?|[Nn][ºo°]\.?|#)\s?(?=\d)"
+            if locale.is_es
+            else r"(?<!\w)(?:[Nn]os?\.|№|[Nn]º|#)\s?(?=\d)",
+            numero,
+        )
+    ]
+    if locale.is_es:
+        pattern = r"(?<![\w.,])(?P<n>\d{1,3})(?P<mark>\.?[ºª°](?![CF])|\.?(?:er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na)\b)"
+        return [*rules, rule("ordinal", "an ordinal in words", pattern, spanish)]
+    return [
+        *rules,
+        rule(
+            "ordinal",
+            "an ordinal in words",
+            r"(?<![\w.,])(?P<n>\d{1,3}(?:,\d{3})*|\d+)(?:st|nd|rd|th)\b",
+            english,
+        ),
+    ]
+
+
+def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    rulers = "|".join(re.escape(n) for n in sorted(glossary.rulers, key=len, reverse=True))
+    numeral = rf"(?P<roman>(?=[IVXL]+\b){ROMAN})"
+
+    def ruler(match: re.Match) -> str | None:
+        value = roman(match["roman"])
+        if not locale.is_es:
+            return f"{match['name']} the {ordinal(value, locale)}"
+        feminine = match["name"].endswith(("a", "Isabel"))
+        words = ordinal(value, locale, "f" if feminine else "m") if value <= 10 else cardinal(value, locale)
+        return f"{match['name']} {words}"
+
+    def counted(match: re.Match) -> str:
+        return f"{match['noun']} {cardinal(roman(match['roman']), locale)}"
+
+    def before(match: re.Match) -> str | None:
+        feminine = noun_gender(match.string, match.end()) == "f"
+        return ordinal(roman(match["roman"]), locale, "f" if feminine else "m", True)
+
+    name, reason = "Roman number", "a Roman number in words"
+    rules = [rule(name, reason, rf"\b(?P<name>{rulers})\s{numeral}\b", ruler)]
+    nouns = r"World War|Super Bowl|Chapter|Part|Act|Volume|Phase|Type|Article|Title|Class|Round|Book|Episode|Level"
+    if locale.is_es:
+        nouns = r"[Cc]apítulo|[Tt]omo|[Tt]ítulo|[Ff]ase|[Aa]cto|[Aa]rtículo|[Pp]arte|[Tt]ipo|[Vv]olumen|Super Bowl"
+        followed = r"(?=\s(?:Guerra|Congreso|Cumbre|Edición|edición|Foro|Concurso|Festival|Premio|Copa|Liga|Asamblea|Encuentro|Jornada|Conferencia|República|Feria|Simposio)\b)"
+        rules.append(rule(name, reason, rf"\b{numeral}\b{followed}", before))
+    rules.append(rule(name, reason, rf"\b(?P<noun>{nouns})\s{numeral}\b", counted))
+    sequel = r"\b(?P<noun>[A-ZÁÉÍÓÚÑ][a-záéíóúñ]+)\s(?P<roman>(?=[IVX]{2,}\b)X{0,3}(?:IX|IV|V?I{0,3}))\b"
+    rules.append(rule(name, reason, sequel, counted))
+    return rules
+
+
+def plain_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for ranges, scores, versions, years and every other number."""
+    n = number_pattern(locale)
+
+    def is_year(match: re.Match, start: int, end: int) -> bool:
+        text = match.string
+        value = text[start:end]
+        if locale.is_es or len(value) != 4 or not value.isdigit() or not 1100 <= int(value) <= 2099:
+            return False
+        nouns = re.match(
+            r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases)\b",
+            text[end:],
+        )
+        return not nouns and bool(re.search(_YEAR_BEFORE, text[:start]) or re.match(_YEAR_AFTER, text[end:]))
+
+    def one(text: str, gender: str = "n") -> str:
+        return number(*split_number(text, locale), locale, gender)
+
+    def span(match: re.Match) -> str | None:
+        first, second = match["a"], match["b"]
+        if all(len(x) == 4 and x.isdigit() and 1100 <= int(x) <= 2099 for x in (first, second)):
+            return f"{year(int(first), locale)} {locale.pick('to', 'a')} {year(int(second), locale)}"
+        if not locale.is_es and re.fullmatch(r"(?:1[1-9]|20)\d\d", first) and re.fullmatch(r"\d\d", second):
+            return f"{year(int(first), locale)} to {year(int(first[:2] + second), locale)}"
+        gender = noun_gender(match.string, match.end()) if locale.is_es else "n"
+        return f"{one(first, gender)} {locale.pick('to', 'a')} {one(second, gender)}"
+
+    def version(match: re.Match) -> str:
+        return locale.pick(" point ", " punto ").join(cardinal(int(p), locale) for p in match[0].split("."))
+
+    def ratio(match: re.Match) -> str:
+        return f"{cardinal(int(match[1]), locale)} {locale.pick('to', 'a')} {cardinal(int(match[2]), locale)}"
+
+    def product(match: re.Match) -> str:
+        return f"{one(match['a'])} {locale.pick('by', 'por')} {one(match['b'])}"
+
+    def plain(match: re.Match) -> str:
+        a, b = match.span("n")
+        sign = locale.pick(
+            {"+": "plus "}.get(match["sign"] or "", "minus "),
+            {"+": "más "}.get(match["sign"] or "", "menos "),
+        )
+        start = sign if match["sign"] else ""
+        if not start and is_year(match, a, b):
+            return year(int(match["n"]), locale)
+        gender = noun_gender(match.string, b) if locale.is_es else "n"
+        return start + one(match["n"], gender)
+
+    def bare(match: re.Match) -> str:
+        return number("0", match["n"], locale).partition(" ")[2]
+
+    reason = "a number in words"
+    return [
+        rule(
+            "version",
+            "every part of it as a number",
+            r"(?<![\w.,])\d{1,3}(?:\.\d{1,2}){2,}(?![\w]|[.,]\d)",
+            version,
+        ),
+        rule(
+            "range",
+            "a range or score has a word between",
+            rf"(?<![\w.,-])(?P<a>{n})\s?[-–]\s?(?P<b>{n})(?![\w-]|[.,]\d)",
+            span,
+        ),
+        rule("ratio", "a ratio has a word between", r"(?<![\w:.,])(\d{1,3}):(\d{1,3})(?![\w:])", ratio),
+        rule(
+            "product",
+            "a size has a word between",
+            rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})(?!\w)",
+            product,
+        ),
+        rule("number", reason, rf"(?<![\w.,])(?P<sign>(?<!\d\s)[-−+])?(?P<n>{n})(?![\w])", plain),
+        rule("number", reason, r"(?<![\w.,])[.,](?P<n>\d+)", bare),
+        rule("number", reason, r"(?P<sign>)(?P<n>\d+)", plain),
+    ]
+
+
+_CODE_BEFORE = r"\b(?:Boeing|Flight|Route|Highway|Airbus|Lufthansa|Interstate)\s"
+
+
+def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    """Return the rules for letters with digits: G7, F-16, COVID-19, CO2, 5G, Boeing 737."""
+
+    def digits(text: str) -> str:
+        value = int(text)
+        if text[0] == "0":
+            return digit_words(text, locale)
+        if not locale.is_es and len(text) == 3 and value % 100:
+            rest = (
+                f"oh {cardinal(value % 100, locale)}" if value % 100 < 10 else cardinal(value % 100, locale)
+            )
+            return f"{cardinal(value // 100, locale)} {rest}"
+        return cardinal(value, locale)
+
+    def letters(text: str) -> str:
+        return text if glossary.is_word(text, locale.language) else "-".join(text)
+
+    def mixed(match: re.Match) -> str:
+        runs = re.findall(r"[A-ZÑ]+|\d+", match["code"])
+        return " ".join(digits(r) if r.isdigit() else letters(r) for r in runs)
+
+    def flight(match: re.Match) -> str:
+        return match["word"] + digits(match["n"])
+
+    reason = "letters one by one, the number as a number"
+    return [
+        rule(
+            "code",
+            reason,
+            r"(?<![\w.-])(?P<code>[A-ZÑ]{1,6}-?\d{1,4}(?:-?[A-Z]{1,2}\d{0,4}){0,2})(?!\w|\.\d)",
+            mixed,
+        ),
+        rule("code", reason, r"(?<![\w.,])(?P<code>\d{1,3}[A-Z]{1,2}|\d{1,2}-[A-Z])(?![\w-])", mixed),
+        rule("code", "read as it is called", rf"(?P<word>{_CODE_BEFORE})(?P<n>\d{{3}})(?![\w.,]*\d)", flight),
+    ]
