@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .languages import Locale
+from .languages import PLAIN, Locale
 from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
-from .rules import Rule, rule
+from .rules import Rule, left_of, right_of, rule
 from .units import CURRENCIES, PERCENTS, UNITS, Noun
 
 DASH = r"[ \u00a0]?[-–][ \u00a0]?"
@@ -79,11 +79,15 @@ def sign_words(sign: str | None, locale: Locale) -> str:
 
 
 def is_attribute(match: re.Match) -> bool:
-    """Return whether an English amount stands before a noun it describes: a $5 bill, a 10 km run."""
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    if re.match(_DESCRIBED, after):
+    """Return whether an English amount stands before a noun it describes: a $5 bill, the 10 km run."""
+    noun = re.match(r"[\s-]+([a-z]+)", right_of(match))
+    if re.match(_DESCRIBED, right_of(match)):
         return True
-    return bool(re.search(r"\b[Aa]n?\s+$", before) and re.match(r"[\s-]+[a-z]", after))
+    if noun is None or noun[1] in PLAIN["en"]:
+        return False
+    return bool(
+        re.search(r"\b(?:an?|the|this|that|its|his|her|their|our|another)\s+$", left_of(match), re.IGNORECASE)
+    )
 
 
 _DESCRIBED = (
@@ -213,6 +217,9 @@ def unit_rules(locale: Locale) -> list[Rule]:
             return None
         if text in ("K", "M", "B", "T", "k") and gap and not locale.is_es:
             return None
+        if text in ("M", "B", "T") and not re.search("[.,]", match["a"]):
+            if not re.match(r"\s+[a-záéíóúñ]", right_of(match)):  # apartment 4B
+                return None
         if text == "K" and match["a"] in ("2", "4", "8"):  # a picture size
             return None
         gender = (
@@ -232,10 +239,40 @@ def unit_rules(locale: Locale) -> list[Rule]:
         return sign_words(match["sign"], locale) + spoken.words + _linking(spoken, match, text)
 
     def _linking(spoken: Amount, match: re.Match, text: str) -> str:
-        needs = spoken.de and len(text) <= 2 and re.match(r"\s+(?!de\b)[^\W\d_]", match.string[match.end() :])
+        needs = spoken.de and len(text) <= 2 and re.match(r"\s+(?!de\b)[^\W\d_]", right_of(match))
         return " de" if needs else ""
 
+    def degrees(match: re.Match) -> str:
+        noun = UNITS[f"°{match['unit']}"]
+        value = amount(match["a"], None, locale, "m" if locale.is_es else "n")
+        return sign_words(match["sign"], locale) + _with_noun(value, noun, locale, False)
+
+    def hours(match: re.Match) -> str:
+        parts = []
+        for value, unit in ((match["h"], "h"), (match["m"], "min")):
+            noun = UNITS[unit]
+            parts.append(
+                _with_noun(
+                    amount(value, None, locale, noun.gender if locale.is_es else "n"), noun, locale, False
+                )
+            )
+        return parts[0] + locale.pick(" and ", " y ") + parts[1]
+
+    def height(match: re.Match) -> str:
+        feet, inches = (amount(match[i], None, locale, g) for i, g in ((1, "m"), (2, "f")))
+        if locale.is_es:
+            return f"{feet.words} pies y {inches.words} pulgada{'' if inches.one else 's'}"
+        return f"{feet.words} foot {inches.words}"
+
+    def times(match: re.Match) -> str:
+        return f"{amount(match['a'], None, locale, 'f').words} {locale.pick('times', 'veces')}"
+
+    in_words = "the unit in words"
     return [
+        rule("U2 unit", in_words, r"(?<![\w.,])(?P<h>\d{1,2})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?\b", hours),
+        rule("U2 unit", in_words, r"(?<![\w.,])(\d)['’′](\d{1,2})(?:[\"”″]|''|(?!\w))", height),
+        rule("U2 unit", in_words, r"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{2,3})(?P<unit>[CF])(?!\w)", degrees),
+        rule("U2 unit", in_words, rf"(?<![\w.,])(?P<a>{n})\s?x(?!\w|\s?\d)", times),
         rule("U2 unit", "the unit in words, singular or plural as the number asks", pattern, say),
         rule("U2 scale", "thousands, millions and more in words", scaled, say_scaled),
     ]
@@ -246,5 +283,5 @@ _LENGTH = r"\s+(?:long|wide|tall|deep|high|away|dash|sprint|race|hurdles|above|b
 
 def _is_million(match: re.Match, locale: Locale) -> bool:
     """Return whether an attached m means million, as in 5m people; metres before long, race and the like."""
-    after = match.string[match.end() :]
+    after = right_of(match)
     return not locale.is_es and bool(re.match(r"\s+[a-z]", after)) and not re.match(_LENGTH, after)

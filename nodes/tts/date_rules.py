@@ -6,7 +6,7 @@ import re
 
 from .languages import Locale
 from .numbers import ROMAN, cardinal, ordinal, roman, year
-from .rules import Rule, rule
+from .rules import Rule, left_of, right_of, rule
 
 MONTHS = {
     "en": ("January February March April May June July August September October November December".split()),
@@ -104,9 +104,9 @@ def _english_dates(locale: Locale) -> list[Rule]:
         words = f"{_day(day, locale)}"
         if match["last"]:
             words += f" to {_day(int(match['last']), locale)}"
-        article = "" if re.search(r"\b[Tt]he\s+$", match.string[: match.start()]) else "the "
+        article = "" if re.search(r"\b[Tt]he\s+$", left_of(match)) else "the "
         words = f"{article}{words} of {_month(match['month'], locale)}"
-        if not match.string[: match.start()].strip():
+        if not left_of(match).strip():
             words = words[0].upper() + words[1:]
         return words + (f", {year(int(match['year']), locale)}" if match["year"] else "")
 
@@ -146,6 +146,7 @@ def _english_dates(locale: Locale) -> list[Rule]:
         rule(
             name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
         ),
+        rule(name, reason, rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)", lambda m: " to "),
         rule(
             "abbreviation",
             "a short form is said in full",
@@ -205,6 +206,12 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
             reason,
             r"(?:(?<=\bel\s)|(?<=\bdel\s)|(?<=\bal\s)|(?<=\bdía\s))(?P<day>\d{1,2})/(?P<month>\d{1,2})(?![\w/%]|[.,]\d)",
             short,
+        ),
+        rule(
+            "trimestre",
+            "a quarter by its number",
+            r"(?<![\w.,])(?P<n>[1-4])T(?!\w)",
+            lambda m: f"{ordinal(int(m['n']), locale, before_noun=True)} trimestre",
         ),
         rule(
             "siglo",
@@ -282,7 +289,7 @@ def time_rules(locale: Locale) -> list[Rule]:
 
 def _stop_after(match: re.Match) -> str:
     """Return the full stop that the last "m." had to carry as well, at the end of a sentence."""
-    at_end = not match.string[match.end() :].strip(" \t\n\"'»”’)")
+    at_end = not right_of(match).strip(" \t\n\"'»”’)")
     return "." if match["half"] and match[0].endswith(".") and at_end else ""
 
 

@@ -155,7 +155,7 @@ class Span:
 def language_spans(text: str, base: str) -> list[Span]:
     """Return the spans of a sentence, in order, covering all of it; `base` is the language of the script.
 
-    A sentence with more known words of the other language (two at least) belongs to that one. Inside a sentence a span of the
+    A sentence with more than twice as many known words of the other language (two at least) is in that one. Inside a sentence a span of the
     other language is a stretch with at least two of its known words and none of the sentence's own, or one word
     that can be nothing else (a day, a month). Numbers and names belong to the words around them.
     """
@@ -164,7 +164,7 @@ def language_spans(text: str, base: str) -> list[Span]:
     known = [w for w in words if w[2]]
     theirs = sum(w[2] == other for w in known)
     # One known word in a short line ("CNN: The Lead") says too little to change the whole sentence.
-    if theirs > max(1, len(known) - theirs):
+    if theirs > max(1, 2 * (len(known) - theirs)):
         base, other = other, base
     spans: list[Span] = []
     at = 0

@@ -6,7 +6,7 @@ import re
 
 from .glossary import Glossary
 from .languages import PLAIN, Locale
-from .rules import Rule, rule
+from .rules import Rule, left_of, right_of, rule
 
 _CAPS = "A-ZÁÉÍÓÚÑÜ"
 _DETERMINER = re.compile(
@@ -32,7 +32,7 @@ def _alternatives(names: list[str]) -> str:
 def index_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     def say(match: re.Match) -> str:
         said = glossary.indices[match[0]].get(locale.language, match[0])
-        before, after = match.string[: match.start()], match.string[match.end() :]
+        before, after = left_of(match), right_of(match)
         determined = _DETERMINER.search(before)
         if re.search(r"\b(?:index|índice)\s+(?:de\s+)?$", before, re.IGNORECASE):
             return said
@@ -79,7 +79,7 @@ def brand_rules(locale: Locale, glossary: Glossary, with_noun: bool) -> list[Rul
         brand = glossary.brands[match["name"]]
         said = brand["say"].get(locale.language, match["name"])
         noun = brand["noun"].get(locale.language) if with_noun else None
-        before = match.string[: match.start("name")]
+        before = left_of(match, "name")
         if noun is None or _CATEGORY.search(before):
             return None if said == match["name"] else (match["prep"] or "") + said
         prep = match["prep"] or ""
@@ -95,19 +95,19 @@ def brand_rules(locale: Locale, glossary: Glossary, with_noun: bool) -> list[Rul
 def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     given = glossary.abbreviations[locale.language]
     # "approx." stands at the start of a sentence too
-    table = {k[0].upper() + k[1:]: v[0].upper() + v[1:] for k, v in given.items() if k[0].islower()} | dict(
-        given
-    )
+    table = {
+        k[0].upper() + k[1:]: v[0].upper() + v[1:] for k, v in given.items() if k[0].islower() and len(k) > 2
+    } | dict(given)
     ordered = sorted(table, key=len, reverse=True)
 
     def say(match: re.Match) -> str | None:
         said = table[match[0]]
-        if match[0] == "v." and not re.match(r"\s+[A-Z]", match.string[match.end() :]):
+        if match[0] == "v." and not re.match(r"\s+[A-Z]", right_of(match)):
             return None
-        if not match.string[: match.start()].strip(" \t\n\"'«“¿¡([-–—"):
+        if not left_of(match).strip(" \t\n\"'«“¿¡([-–—"):
             said = said[0].upper() + said[1:]
         if match[0].endswith("/") or match[0] == "w/o":
-            return said + ("" if match.string[match.end() : match.end() + 1] in ("", " ") else " ")
+            return said + ("" if right_of(match)[:1] in ("", " ") else " ")
         return said + _full_stop(match, said)
 
     def saint(match: re.Match) -> str:
@@ -121,9 +121,16 @@ def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         said = "-".join(letters)
         return said + _full_stop(match, said)
 
+    def initial(match: re.Match) -> str | None:
+        word = re.match(r"[^\W\d_]+", right_of(match))
+        if word and word[0].lower() in PLAIN[locale.language]:  # Plan B. It failed.
+            return None
+        # A letter A by itself would be an article to an engine.
+        return "A-" if match[0][0] == "A" and not locale.is_es else f"{match[0][0]} "
+
     reason = "a short form is said in full"
     keys = "|".join(re.escape(k) + ("" if k[-1] in "./" else r"(?![\w.])") for k in ordered)
-    rules = [rule("abbreviation", reason, rf"(?<![\w./])(?:{keys})", say)]
+    rules = [rule("abbreviation", reason, rf"(?<![\w./-])(?:{keys})", say)]
     if not locale.is_es:
         rules += [
             rule("abbreviation", reason, r"(?<!\w)St\.(?=\s[A-Z])(?<!\d\sSt\.)", saint),
@@ -132,19 +139,16 @@ def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     spelled = "letters one by one"
     return [
         *rules,
-        rule("U4 initialism", spelled, rf"(?<![\w.])(?:[{_CAPS}]\.){{2,}}", dotted),
+        rule("U4 initialism", spelled, rf"(?<![\w.])[{_CAPS}]\.(?:\s?[{_CAPS}]\.)+", dotted),
         rule(
-            "initial",
-            "an initial has no stop after it",
-            rf"(?<![\w.])[{_CAPS}]\.(?=\s?[{_CAPS}])",
-            lambda m: m[0][0],
+            "initial", "an initial has no stop after it", rf"(?<![\w.])[{_CAPS}]\.\s?(?=[{_CAPS}])", initial
         ),
     ]
 
 
 def _full_stop(match: re.Match, said: str) -> str:
     """Return the stop that an abbreviation's own dot was as well, at the end of a sentence."""
-    at_end = not match.string[match.end() :].strip(" \t\n\"'»”’)]")
+    at_end = not right_of(match).strip(" \t\n\"'»”’)]")
     return "." if at_end and match[0].endswith(".") and not said.endswith(".") else ""
 
 
@@ -174,7 +178,7 @@ def acronym_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         rule(
             "U4 initialism",
             reason,
-            rf"(?<![\w&])(?P<caps>[{_CAPS}]{{2,6}})(?P<plural>['’]?s)?(?!\w|&\w)",
+            rf"(?<![\w&])(?P<caps>[{_CAPS}]{{2,6}})(?P<plural>['’]?s['’]?)?(?!\w|&\w)",
             say,
         ),
     ]
@@ -182,13 +186,14 @@ def acronym_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
 
 def _shouted(match: re.Match, glossary: Glossary, locale: Locale) -> bool:
     """Return whether the capitals are those of a headline: next to a longer word in capitals that is no acronym."""
-    text = match.string
-    letters = [c for c in re.sub(r"\[[^\]]*\]", "", text) if c.isalpha()]
-    if len(letters) > 12 and sum(c.isupper() for c in letters) > 0.8 * len(letters) and " " in text.strip():
+    left, right = left_of(match), right_of(match)
+    around = re.sub(r"\[[^\]]*\]", "", f"{left}{match[0]}{right}")
+    letters = [c for c in around if c.isalpha()]
+    if len(letters) > 12 and sum(c.isupper() for c in letters) > 0.8 * len(letters) and " " in around.strip():
         return match["caps"] not in glossary.spell or match["caps"] in ("IT", "US", "WHO")
     if match["caps"] in glossary.spell:
         return False
-    before = re.search(rf"((?:[{_CAPS}]{{2,}}\W{{1,2}})*)$", text[: match.start()])[0]
-    after = re.match(rf"((?:\W{{1,2}}[{_CAPS}]{{2,}})*)", text[match.end() :])[0]
-    around = re.findall(rf"[{_CAPS}]{{5,}}", before + " " + after)
-    return any(w not in glossary.words["any"] and w not in glossary.words[locale.language] for w in around)
+    before = re.search(rf"((?:[{_CAPS}]{{2,}}\W{{1,2}})*)$", left)[0]
+    after = re.match(rf"((?:\W{{1,2}}[{_CAPS}]{{2,}})*)", right)[0]
+    words = re.findall(rf"[{_CAPS}]{{5,}}", f"{before} {after}")
+    return any(w not in glossary.words["any"] and w not in glossary.words[locale.language] for w in words)

@@ -18,7 +18,7 @@ from .numbers import (
     split_number,
     year,
 )
-from .rules import Rule, rule
+from .rules import Rule, left_of, right_of, rule
 
 _FRACTIONS_ES = {
     2: "medio",
@@ -32,8 +32,9 @@ _FRACTIONS_ES = {
 }
 _YEAR_BEFORE = (
     r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
-    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|q[1-4])[\s-]|\()$"
+    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy)[\s-]|\()$"
 )
+_YEAR_NOT = r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases|feet|meters|euros)\b"
 _YEAR_AFTER = (
     r"(?:\s(?:was|were|is|will|saw|had|has|season|election|elections|budget|World|Olympics|Olympic|report|model"
     r"|campaign|edition|film|study|Games|census|crash|crisis|election|vote|tax|fiscal)\b|[-–]\d|\)|,?\s(?:he|she|it|they|we|the)\b)"
@@ -47,22 +48,27 @@ def telephone_rules(locale: Locale) -> list[Rule]:
         return start + ", ".join(digit_words(p, locale) for p in parts)
 
     def dialled(match: re.Match) -> str:
-        return match["word"] + digit_words(match["digits"], locale)
+        word = {"tel. ": "teléfono ", "Tel. ": "Teléfono "}.get(match["word"], match["word"])
+        return word + ", ".join(digit_words(p, locale) for p in match["digits"].split())
 
     name, reason = "telephone", "a telephone number is read digit by digit, in its groups"
     call = r"call(?:ed|ing)?|dial(?:ed|ing)?|phone[ds]?"
-    if locale.is_es:
-        call = r"(?:llam|marc|marq)[a-záéíóúñ]*(?:\s(?:al|el))?|tel\.|teléfono|emergencias"
+    dials = r"\d{3}"
     patterns = [
         r"(?<![\w+])\+\d{1,3}(?:[ .-]\(?\d{2,4}\)?){2,5}(?!\w)",
         r"(?<![\w-])(?:1-)?\(?\d{3}\)?[ .-]\d{3}[.-]\d{4}(?![\w-])",
         r"(?<![\w-])\d{3}-\d{4}(?![\w-])",
     ]
     if locale.is_es:
-        patterns += [r"(?<![\w-])[6-9]\d{2}[ -]\d{2}[ -]\d{2}[ -]\d{2}(?![\w-])"]
+        call = r"(?:llam|marc|marq)[a-záéíóúñ]*(?:\s(?:al|el))?|tel\.|teléfono|emergencias"
+        dials = r"\d{3}(?: \d{2,3}){0,3}"
+        patterns += [
+            r"(?<![\w-])[6-9]\d{2}[ -]\d{2}[ -]\d{2}[ -]\d{2}(?![\w-])",
+            r"(?<![\w-])[6-9]\d{2}[ -]\d{3}[ -]\d{3}(?=[.;!?]?\s*$|[.,;]?\s(?:o|y|u)\b|[,;])",
+        ]
     return [
+        rule(name, reason, rf"\b(?P<word>(?i:{call})\s)(?P<digits>{dials})(?![\w.,/%-]*\d)(?!\s?%)", dialled),
         *(rule(name, reason, p, groups) for p in patterns),
-        rule(name, reason, rf"\b(?P<word>(?i:{call})\s)(?P<digits>\d{{3}})(?![\w.,/%-]*\d)(?!\s?%)", dialled),
     ]
 
 
@@ -147,7 +153,7 @@ def order_rules(locale: Locale) -> list[Rule]:
     def spanish(match: re.Match) -> str:
         mark = match["mark"].lstrip(".")
         gender = "f" if mark[-1] in "ªa" else "m"
-        noun = re.match(r"\s+[a-záéíóúñ]", match.string[match.end() :])
+        noun = re.match(r"\s+[a-záéíóúñ]", right_of(match))
         short = mark == "er" or (bool(noun) and noun_gender(match.string, match.end()) == "m")
         return ordinal(int(match["n"]), locale, gender, short)
 
@@ -155,7 +161,7 @@ def order_rules(locale: Locale) -> list[Rule]:
         start = match[0][0]
         word = locale.pick("number", "número")
         if start == "N":
-            word = word.capitalize() if not match.string[: match.start()].strip() else word
+            word = word.capitalize() if not left_of(match).strip() else word
         return f"{word} "
 
     rules = [
@@ -168,6 +174,10 @@ def order_rules(locale: Locale) -> list[Rule]:
             numero,
         )
     ]
+    page = locale.pick("page ", "página ")
+    rules.append(
+        rule("abbreviation", "a short form is said in full", r"(?<![\w.])p\.\s?(?=\d)", lambda m: page)
+    )
     if locale.is_es:
         pattern = r"(?<![\w.,])(?P<n>\d{1,3})(?P<mark>\.?[ºª°](?![CF])|\.?(?:er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na)\b)"
         return [*rules, rule("ordinal", "an ordinal in words", pattern, spanish)]
@@ -209,7 +219,9 @@ def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         followed = r"(?=\s(?:Guerra|Congreso|Cumbre|Edición|edición|Foro|Concurso|Festival|Premio|Copa|Liga|Asamblea|Encuentro|Jornada|Conferencia|República|Feria|Simposio)\b)"
         rules.append(rule(name, reason, rf"\b{numeral}\b{followed}", before))
     rules.append(rule(name, reason, rf"\b(?P<noun>{nouns})\s{numeral}\b", counted))
-    sequel = r"\b(?P<noun>[A-ZÁÉÍÓÚÑ][a-záéíóúñ]+)\s(?P<roman>(?=[IVX]{2,}\b)X{0,3}(?:IX|IV|V?I{0,3}))\b"
+    sequel = (
+        r"\b(?P<noun>[A-ZÁÉÍÓÚÑ][a-záéíóúñ]+)\s(?P<roman>(?=[IVX]{2,}\b)X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))\b"
+    )
     rules.append(rule(name, reason, sequel, counted))
     return rules
 
@@ -218,16 +230,15 @@ def plain_rules(locale: Locale) -> list[Rule]:
     """Return the rules for ranges, scores, versions, years and every other number."""
     n = number_pattern(locale)
 
-    def is_year(match: re.Match, start: int, end: int) -> bool:
-        text = match.string
-        value = text[start:end]
-        if locale.is_es or len(value) != 4 or not value.isdigit() or not 1100 <= int(value) <= 2099:
+    def is_year(match: re.Match) -> bool:
+        value = match["n"]
+        if locale.is_es or len(value) != 4 or not value.isdigit() or not 1000 <= int(value) <= 2099:
             return False
-        nouns = re.match(
-            r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases)\b",
-            text[end:],
+        if re.match(_YEAR_NOT, right_of(match, "n")):
+            return False
+        return bool(
+            re.search(_YEAR_BEFORE, left_of(match, "n")) or re.match(_YEAR_AFTER, right_of(match, "n"))
         )
-        return not nouns and bool(re.search(_YEAR_BEFORE, text[:start]) or re.match(_YEAR_AFTER, text[end:]))
 
     def one(text: str, gender: str = "n") -> str:
         return number(*split_number(text, locale), locale, gender)
@@ -238,8 +249,13 @@ def plain_rules(locale: Locale) -> list[Rule]:
             return f"{year(int(first), locale)} {locale.pick('to', 'a')} {year(int(second), locale)}"
         if not locale.is_es and re.fullmatch(r"(?:1[1-9]|20)\d\d", first) and re.fullmatch(r"\d\d", second):
             return f"{year(int(first), locale)} to {year(int(first[:2] + second), locale)}"
+        if first == second == "50":
+            return locale.pick("fifty-fifty", "cincuenta cincuenta")
         gender = noun_gender(match.string, match.end()) if locale.is_es else "n"
         return f"{one(first, gender)} {locale.pick('to', 'a')} {one(second, gender)}"
+
+    def season(match: re.Match) -> str:
+        return f"{year(int(match[1]), locale)} {cardinal(int(match[2]), locale)}"
 
     def version(match: re.Match) -> str:
         return locale.pick(" point ", " punto ").join(cardinal(int(p), locale) for p in match[0].split("."))
@@ -251,13 +267,13 @@ def plain_rules(locale: Locale) -> list[Rule]:
         return f"{one(match['a'])} {locale.pick('by', 'por')} {one(match['b'])}"
 
     def plain(match: re.Match) -> str:
-        a, b = match.span("n")
+        b = match.end("n")
         sign = locale.pick(
             {"+": "plus "}.get(match["sign"] or "", "minus "),
             {"+": "más "}.get(match["sign"] or "", "menos "),
         )
         start = sign if match["sign"] else ""
-        if not start and is_year(match, a, b):
+        if not start and is_year(match):
             return year(int(match["n"]), locale)
         gender = noun_gender(match.string, b) if locale.is_es else "n"
         return start + one(match["n"], gender)
@@ -267,6 +283,7 @@ def plain_rules(locale: Locale) -> list[Rule]:
 
     reason = "a number in words"
     return [
+        rule("season", "two years", r"(?<![\w.,/])((?:19|20)\d\d)/(\d\d)(?![\w/]|[.,]\d)", season),
         rule(
             "version",
             "every part of it as a number",
@@ -288,7 +305,7 @@ def plain_rules(locale: Locale) -> list[Rule]:
         ),
         rule("number", reason, rf"(?<![\w.,])(?P<sign>(?<!\d\s)[-−+])?(?P<n>{n})(?![\w])", plain),
         rule("number", reason, r"(?<![\w.,])[.,](?P<n>\d+)", bare),
-        rule("number", reason, r"(?P<sign>)(?P<n>\d+)", plain),
+        rule("number", reason, rf"(?P<sign>)(?P<n>{n})", plain),
     ]
 
 
@@ -302,6 +319,8 @@ def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         value = int(text)
         if text[0] == "0":
             return digit_words(text, locale)
+        if len(text) == 4 and 1900 <= value <= 2099:
+            return year(value, locale)
         if not locale.is_es and len(text) == 3 and value % 100:
             rest = (
                 f"oh {cardinal(value % 100, locale)}" if value % 100 < 10 else cardinal(value % 100, locale)
@@ -309,12 +328,14 @@ def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
             return f"{cardinal(value // 100, locale)} {rest}"
         return cardinal(value, locale)
 
-    def letters(text: str) -> str:
-        return text if glossary.is_word(text, locale.language) else "-".join(text)
-
     def mixed(match: re.Match) -> str:
-        runs = re.findall(r"[A-ZÑ]+|\d+", match["code"])
-        return " ".join(digits(r) if r.isdigit() else letters(r) for r in runs)
+        said = ""
+        for run in re.findall(r"[A-ZÑ]+|\d+", match["code"]):
+            word = run.isalpha() and glossary.is_word(run, locale.language)
+            # A hyphen keeps a letter a letter: engines read "A three" with an article.
+            said += (" " if word or said.endswith(" ") else "-") if said else ""
+            said += digits(run) if run.isdigit() else run + " " if word else "-".join(run)
+        return " ".join(said.split())
 
     def flight(match: re.Match) -> str:
         return match["word"] + digits(match["n"])

@@ -45,6 +45,21 @@ def rule(name: str, reason: str, pattern: str, say: Say, flags: int = 0, silent:
     return Rule(name, reason, re.compile(pattern, flags), say, silent)
 
 
+_NEAR = 60
+"""Characters a rule looks at around a match: a sentence without an end must not cost the square of its length."""
+
+
+def left_of(match: re.Match, group: str | int = 0) -> str:
+    """Return the text close before a match, or one of its groups."""
+    at = match.start(group)
+    return match.string[max(0, at - _NEAR) : at]
+
+
+def right_of(match: re.Match, group: str | int = 0) -> str:
+    """Return the text close after a match, or one of its groups."""
+    return match.string[match.end(group) : match.end(group) + _NEAR]
+
+
 class Draft:
     """One sentence and the claims on it."""
 

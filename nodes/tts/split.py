@@ -29,7 +29,7 @@ _CONTINUES = {
 }
 _MERIDIEM = re.compile(r"\b[ap]\.\s?m\.\s*$", re.IGNORECASE)
 _ABBREVIATED = re.compile(
-    r"(?:\b(?:[Aa]pprox|[Aa]prox|dept|est|incl|ca|cf|Fig|Nos|Vol|Ed|pp|núm|Núm|pág|págs|art|Art|arts|Gral|Lic|Ing|Dña"
+    r"(?:\b(?:[Aa]pprox|[Aa]prox|[Aa]pt|dept|est|incl|ca|cf|Fig|Nos|Vol|Ed|pp|núm|Núm|pág|págs|art|Art|arts|Gral|Lic|Ing|Dña"
     r"|Gob|Dip|Cnel|Avda|avda|ctra|tel|Tel|Uds?|Vds?|Sto|Sta|Mons|EE|UU|JJ|CC|FF|RR|p|ej|Jan|Feb|Mar|Apr|Aug|Sept?"
     r"|Oct|Nov|Dec|Mon|Tues?|Wed|Thurs?|Fri|Sat|Sun|n|[A-ZÁÉÍÓÚÑ])\.)[ºª]?\s*$"
 )
@@ -66,11 +66,20 @@ def _sentences(paragraph: str, language: str) -> Iterator[str]:
     for piece in (p for s in _segment(language, hidden) for p in _ANSWER.split(s)):
         piece, at = paragraph[at : at + len(piece)], at + len(piece)
         if held and not _continues(held, piece, language):
-            yield " ".join(held.split())
-            held = ""
+            closing = _CLOSING.match(piece)[0]
+            yield _one_line(held + closing)
+            held, piece = "", piece[len(closing) :]
         held += piece
     if held.strip():
-        yield " ".join(held.split())
+        yield _one_line(held)
+
+
+_CLOSING = re.compile(r"(?:\s*\[/[^\[\]\n]*\])*")
+
+
+def _one_line(text: str) -> str:
+    """Return `text` with single spaces, but for those in tags: a file may have two in its name."""
+    return re.sub(rf"({TAG.pattern})|\s+", lambda m: m[1] or " ", text).strip()
 
 
 def _continues(before: str, after: str, language: str) -> bool:
@@ -78,6 +87,8 @@ def _continues(before: str, after: str, language: str) -> bool:
     bare, rest = TAG.sub("", before).rstrip(), TAG.sub("", after)
     if not re.search(r"\w", bare) or not re.search(r"\w", rest):
         return True  # only marks, tags or emoji: nothing to say by itself
+    if re.search(r"\b[ad]\.\s*$", bare) and re.match(r"\s*C\.", rest):  # a. C., d. C.
+        return True
     if _MERIDIEM.search(bare):
         return bool(re.match(rf"\s*{_CONTINUES[language]}", rest)) or bool(_LOWER.match(rest))
     if _ABBREVIATED.search(bare):

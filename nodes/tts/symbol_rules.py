@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable
 
 from .languages import Locale
-from .rules import Rule, rule
+from .rules import Rule, left_of, right_of, rule
 from .units import PER
 
 URL = r"(?:https?://|ftp://|www\.)\S+"
@@ -59,6 +59,7 @@ def address_rules(locale: Locale) -> list[Rule]:
 
     def spoken(text: str) -> str:
         text = re.sub(r"[.]", f" {dot} ", text)
+        text = re.sub(r"/(?=.)", locale.pick(" slash ", " barra "), text.rstrip("/"))
         text = re.sub(r"_", locale.pick(" underscore ", " guion bajo "), text)
         text = re.sub(r"-", locale.pick(" dash ", " guion "), text)
         return " ".join(re.sub(r"(?<=\D)(?=\d)|(?<=\d)(?=\D)", " ", text.replace("@", f" {at} ")).split())
@@ -74,7 +75,7 @@ def address_rules(locale: Locale) -> list[Rule]:
         rule(
             "web",
             reason,
-            rf"(?<![\w.@])(?:[a-zA-Z][\w-]*\.)+{_TOP}\b(?!\.\w|@)",
+            rf"(?<![\w.@])(?:[a-zA-Z][\w-]*\.)+{_TOP}\b(?:/[\w-]+)*/?(?!\.\w|@)",
             lambda m: _digits(spoken(m[0]), locale),
         ),
         rule("handle", reason, r"(?<![\w.])@(?=[A-Za-z_]\w*)", lambda m: f"{at} "),
@@ -92,10 +93,10 @@ def punctuation_rules(locale: Locale) -> list[Rule]:
     """Return the rules for ellipses, quotation marks, brackets, dashes and markup."""
 
     def ellipsis(match: re.Match) -> str:
-        after = match.string[match.end() :]
+        after = right_of(match)
         if not after.strip(f" \t\n{_QUOTES}')]’"):
             return "."
-        if not match.string[: match.start()].strip(f" \t\n{_QUOTES}'([‘"):
+        if not left_of(match).strip(f" \t\n{_QUOTES}'([‘"):
             return ""
         return (
             "." if match[0][-1] == "." and re.match(r"\s+[A-ZÁÉÍÓÚÑ¿¡]", after) and len(match[0]) > 3 else ","
@@ -176,6 +177,10 @@ def symbol_rules(locale: Locale) -> list[Rule]:
         (r"(?<=\d)\s?%|(?<=\W)%", "percent", "por ciento"),
         (r"°", "degrees", "grados"),
         (r"§\s?", "section", "sección"),
+        (r"\$", "dollars", "dólares"),
+        (r"€", "euros", "euros"),
+        (r"£", "pounds", "libras"),
+        (r"¥", "yen", "yenes"),
         (r"µ", "micro", "micro"),
     ]
     rules = [rule("per", reason, rf"(?<=[\w€$£.])\s?/\s?(?P<unit>{units})\b", per)]

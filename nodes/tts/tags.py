@@ -95,7 +95,7 @@ def is_tag(text: str) -> bool:
     name = match["name"].lower()
     if name in NAMES:
         return True
-    near = get_close_matches(name, NAMES, 1, 0.75)
+    near = [n for n in get_close_matches(name, NAMES, 1, 0.8) if abs(len(n) - len(name)) < 2]
     if match["close"] or match["value"] is not None or near:
         hint = f"did you mean [{near[0]}]? " if near else ""
         raise ValueError(

@@ -19,29 +19,18 @@ from ..core.report import Report
 from .amount_rules import money_rules, percent_rules, unit_rules
 from .date_rules import date_rules, time_rules
 from .glossary import Glossary, default_glossary
-from .languages import COMMON, PLAIN, Locale, Span, detect_language, find_locale, language_spans, sibling
+from .languages import COMMON, Locale, Span, detect_language, find_locale, language_spans, sibling
 from .name_rules import abbreviation_rules, acronym_rules, brand_rules, fixed_rules, index_rules
 from .number_rules import code_rules, fraction_rules, order_rules, plain_rules, roman_rules, telephone_rules
 from .rules import Change, Draft, Rule
-from .split import MAX_PART, MIN_WORDS, TAG, count_words, split_sentences
+from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
+from .split import TAG, split_sentences
 from .symbol_rules import address_rules, dropped_rules, punctuation_rules, symbol_rules
 from .tags import check_tags, tag_spans
 from .wording_rules import onset_rules, pace, quote_rules
 
 WORDING = ("U5", "U6", "U7")
 _SHOWN = 10
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One sentence: as written, as said, its language, what changed, and whether a paragraph ends with it."""
-
-    source: str
-    text: str
-    language: str
-    changes: tuple[Change, ...] = ()
-    dropped: tuple[str, ...] = ()
-    ends_paragraph: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +130,7 @@ class _Ways:
 
 def _stream(text: str, ways: _Ways) -> Iterator[Sentence]:
     said = False
-    for sentence in _merged(_normalized(text, ways)):
+    for sentence in merge_fragments(_normalized(text, ways)):
         said = True
         paced, breaths = pace(sentence.text, sentence.language)
         yield replace(sentence, text=paced, changes=sentence.changes + breaths)
@@ -155,14 +144,8 @@ def _normalized(text: str, ways: _Ways) -> Iterator[Sentence]:
     for i, (source, ends) in enumerate(cut):
         done, languages = _normalize_sentence(source, ways, languages)
         if ends and i < len(cut) - 1 and re.search(r"[^\W_]\s*$", TAG.sub("", done.text)):
-            done = replace(done, text=_stopped(done.text))
+            done = replace(done, text=with_stop(done.text))
         yield replace(done, ends_paragraph=ends)
-
-
-def _stopped(text: str) -> str:
-    """Return a headline with a full stop: engines do not stop at a new line."""
-    tail = re.search(rf"(?:\s*{TAG.pattern})*\s*$", text)
-    return f"{text[: tail.start()]}.{tail[0]}"
 
 
 def _normalize_sentence(
@@ -182,7 +165,7 @@ def _normalize_sentence(
     drops = dropped_rules(dropped.append)
     stages = [lambda _: drops, lambda at: _rules(at, ways.glossary, "U7" in ways.wording)]
     text, more = _apply(text, spans, locale, stages)
-    said = _capital(_tidy(text), source)
+    said = with_capital(tidy(text), source)
     return Sentence(source, said, _main_language(spans, locale), changes + more, tuple(dropped)), after
 
 
@@ -271,113 +254,3 @@ def _main_language(spans: list[Span], locale: Locale) -> str:
         if span.language in COMMON:
             length[span.language] = length.get(span.language, 0) + span.end - span.start
     return max(length, key=length.__getitem__) if length else locale.language
-
-
-def _tidy(text: str) -> str:
-    """Return `text` with single spaces and no stray marks; tags stay as they are."""
-    tags = TAG.findall(text)
-    text = TAG.sub("\ufffc", text)
-    for pattern, new in _TIDY:
-        text = pattern.sub(new, text)
-    parts = iter(tags)
-    return re.sub("\ufffc", lambda _: next(parts), text).strip()
-
-
-_TIDY = [
-    (re.compile(p), new)
-    for p, new in (
-        (r"\s+", " "),
-        (r"\s+([,.;:!?])", r"\1"),
-        (r"\.(?:\s*,)+", ","),
-        (r"([;:!?,])(?:\s*,)+", r"\1"),
-        (r",+\s*([.;:!?])", r"\1"),
-        (r"([!?])\.(?=\s|$)", r"\1"),
-        (r"(?:—\s*)?,\s*—|—\s*,", "—"),
-        (r"^([\s\ufffc]*)[,;:.—]+\s*", r"\1"),
-        (r"([¿¡])\s+", r"\1"),
-        (r"(?<=[\w.!?])\s*,\s*$", ""),
-    )
-]
-
-
-def _capital(text: str, source: str) -> str:
-    """Return a full sentence with a capital where its first word was a number or a sign before."""
-    first = re.search(r"[^\W_]", TAG.sub(lambda m: " " * len(m[0]), text))
-    if first is None or not first[0].islower() or not re.search(r"[.!?…][\"'»”’)]*\s*$", TAG.sub("", source)):
-        return text
-    start = re.search(r"[^\s\"'“‘«(¿¡—–*_-]", TAG.sub("", source))
-    if start is None or start[0].isalpha():
-        return text
-    return text[: first.start()] + first[0].upper() + text[first.end() :]
-
-
-def _merged(sentences: Iterator[Sentence]) -> Iterator[Sentence]:
-    """Yield the sentences, those under three words joined to a neighbour and silent ones to the one before."""
-    held: Sentence | None = None
-    for sentence in sentences:
-        if held is None:
-            held = sentence
-        elif not _has_words(held) or not _has_words(sentence):
-            held = _silent(held, sentence)
-        elif _belong(held, sentence):
-            held = _joined(held, sentence)
-        else:
-            yield held
-            held = sentence
-    if held is not None and _has_words(held):
-        yield held
-
-
-def _has_words(sentence: Sentence) -> bool:
-    return bool(re.search(r"\w", TAG.sub("", sentence.text)))
-
-
-def _silent(first: Sentence, second: Sentence) -> Sentence:
-    """Return two sentences of which one only has tags, or nothing."""
-    return replace(
-        first,
-        source=f"{first.source} {second.source}",
-        text=f"{first.text} {second.text}".strip(),
-        language=second.language if _has_words(second) else first.language,
-        changes=first.changes + second.changes,
-        dropped=first.dropped + second.dropped,
-        ends_paragraph=second.ends_paragraph
-        if _has_words(second)
-        else first.ends_paragraph or second.ends_paragraph,
-    )
-
-
-def _belong(first: Sentence, second: Sentence) -> bool:
-    if first.ends_paragraph or first.language != second.language:
-        return False
-    if first.text.endswith("]") or second.text.startswith("["):  # a pause or a speaker between them is meant
-        return False
-    if len(first.text) + len(second.text) >= MAX_PART:
-        return False
-    short = count_words(second.text) < MIN_WORDS and second.ends_paragraph
-    return count_words(first.text) < MIN_WORDS or short
-
-
-def _joined(first: Sentence, second: Sentence) -> Sentence:
-    """Return a fragment and its neighbour as one; a full stop between them becomes a comma, other marks stay."""
-    left, right = first.text, second.text
-    if left.endswith("."):
-        left = left[:-1] + ","
-        word = re.match(r"[^\W\d_]+", right)
-        if word and word[0].lower() in PLAIN[first.language]:
-            right = right[0].lower() + right[1:]
-    before = f"{_tail(first.text)} {second.text[:20]}"
-    change = Change(
-        "fragment", before, f"{_tail(left)} {right[:20]}", "fewer than 3 words lose their melody alone"
-    )
-    return replace(
-        second,
-        source=f"{first.source} {second.source}",
-        text=f"{left} {right}",
-        changes=(*first.changes, *second.changes, change),
-        dropped=first.dropped + second.dropped,
-    )
-
-
-def _tail(text: str) -> str:
-    return text[-20:]

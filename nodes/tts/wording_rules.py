@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from .languages import Locale
-from .rules import Change, Rule, rule
+from .rules import Change, Rule, left_of, right_of, rule
 
 MIN_CLAUSE, MAX_CLAUSE = 8, 16
 """Words from one breath to the next (U8)."""
@@ -67,8 +67,8 @@ def quote_rules(locale: Locale) -> list[Rule]:
         inner = match["inner"].strip()
         if len(inner.split()) < MIN_QUOTE:
             return None
-        before = match.string[: match.start()].rstrip()
-        after = match.string[match.end() :]
+        before = left_of(match).rstrip()
+        after = right_of(match)
         inner = inner.rstrip(",") if after.strip() else inner
         start = "" if not before else "— " if before[-1] not in ",:—" else ""
         end = " —" if re.match(r"\s*[\w¿¡]", after) and inner[-1] not in ".!?" else ""
