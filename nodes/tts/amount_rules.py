@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .languages import PLAIN, Locale
 from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
 from .rules import Rule, left_of, right_of, rule
-from .units import CURRENCIES, PERCENTS, UNITS, Noun
+from .units import CURRENCIES, PERCENTS, UNITS, Currency, Noun
 
 DASH = r"[ \u00a0]?[-–][ \u00a0]?"
 _SPACE = r"[ \u00a0\u202f]?"
@@ -29,8 +29,8 @@ _SCALES = {
 
 
 def scale_pattern(locale: Locale) -> str:
-    """Return named groups of the words and letters for thousands, millions and more, longest first."""
-    return "|".join(sorted((p for p in _SCALES[locale.language].values()), key=len, reverse=True))
+    """Return the pattern of the words and letters for thousands, millions and more."""
+    return "|".join(sorted(_SCALES[locale.language].values(), key=len, reverse=True))
 
 
 def scale_of(text: str | None, locale: Locale) -> str | None:
@@ -73,6 +73,7 @@ def amount(text: str, scale: str | None, locale: Locale, gender: str = "n") -> A
 
 
 def sign_words(sign: str | None, locale: Locale) -> str:
+    """Return "plus " or "minus " for a sign, nothing for none."""
     if not sign:
         return ""
     return locale.pick("plus ", "más ") if sign == "+" else locale.pick("minus ", "menos ")
@@ -120,7 +121,7 @@ def _money(match: re.Match, locale: Locale) -> str | None:
     return sign + _with_noun(spoken, unit, locale, attribute)
 
 
-def _cents(whole: str, fraction: str, currency, locale: Locale) -> str:
+def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str:
     """Return an amount with two decimals as units and hundredths."""
     unit, minor = currency.unit, currency.minor
     hundredths = int(fraction)
@@ -139,6 +140,7 @@ def _cents(whole: str, fraction: str, currency, locale: Locale) -> str:
 
 
 def money_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for money: symbol or code before or after the number, ranges, cents."""
     n, scales = number_pattern(locale), scale_pattern(locale)
     symbols = "|".join(re.escape(s) for s in sorted(CURRENCIES, key=len, reverse=True))
     name, reason = "U2 currency", "the unit is said after the number, in words"
@@ -172,6 +174,7 @@ def money_rules(locale: Locale) -> list[Rule]:
 
 
 def percent_rules(locale: Locale) -> list[Rule]:
+    """Return the rule for percent, per mille, percentage and basis points."""
     n = number_pattern(locale)
     marks = "|".join(re.escape(m) for m in sorted(PERCENTS, key=len, reverse=True))
     pattern = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{_SPACE}%?{DASH}(?P<b>{n}))?{_SPACE}(?P<mark>{marks})(?!\w)"
@@ -189,9 +192,13 @@ def percent_rules(locale: Locale) -> list[Rule]:
 
 
 def unit_rules(locale: Locale) -> list[Rule]:
-    n, scales = number_pattern(locale), scale_pattern(locale)
+    """Return the rules for measures, and for scales that stand without a unit (5m people, 10K)."""
+    n = number_pattern(locale)
     units = "|".join(re.escape(u) for u in sorted(UNITS, key=len, reverse=True))
-    pattern = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?(?P<gap>[ \u00a0\u202f-]?)(?P<unit>{units})(?!\w|\.\w)"
+    pattern = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?(?P<gap>[ \u00a0\u202f-]?)"
+        rf"(?P<unit>{units})(?!\w|\.\w)"
+    )
 
     def say(match: re.Match) -> str | None:
         noun = UNITS[match["unit"]]
@@ -208,55 +215,24 @@ def unit_rules(locale: Locale) -> list[Rule]:
         attribute = not locale.is_es and (match["gap"] == "-" or is_attribute(match))
         return _with_noun(Amount(words, spoken.one, spoken.de), noun, locale, attribute)
 
-    scaled = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?{_SPACE}(?P<scale>{scales})(?!\w)"
+    reason = "the unit in words, singular or plural as the number asks"
+    return [*_special_units(locale), rule("U2 unit", reason, pattern, say), _scale_rule(locale)]
 
-    def say_scaled(match: re.Match) -> str | None:
-        text = match["scale"]
-        gap = match.string[match.end("b") if match["b"] else match.end("a") : match.start("scale")]
-        if not locale.is_es and text in ("b", "T", "m") and not _is_million(match, locale):
-            return None
-        if text in ("K", "M", "B", "T", "k") and gap and not locale.is_es:
-            return None
-        if text in ("M", "B", "T") and not re.search("[.,]", match["a"]):
-            if not re.match(r"\s+[a-záéíóúñ]", right_of(match)):  # apartment 4B
-                return None
-        if text == "K" and match["a"] in ("2", "4", "8"):  # a picture size
-            return None
-        gender = (
-            noun_gender(match.string, match.end())
-            if locale.is_es and scale_of(text, locale) == "mil"
-            else "n"
-        )
-        words = ""
-        if match["b"]:
-            words = f"{amount(match['a'], None, locale, gender).words} {locale.pick('to', 'a')} "
-            return (
-                sign_words(match["sign"], locale)
-                + words
-                + amount(match["b"], scale_of(text, locale), locale, gender).words
-            )
-        spoken = amount(match["a"], scale_of(text, locale), locale, gender)
-        return sign_words(match["sign"], locale) + spoken.words + _linking(spoken, match, text)
 
-    def _linking(spoken: Amount, match: re.Match, text: str) -> str:
-        needs = spoken.de and len(text) <= 2 and re.match(r"\s+(?!de\b)[^\W\d_]", right_of(match))
-        return " de" if needs else ""
+def _special_units(locale: Locale) -> list[Rule]:
+    """Return the rules for 2h 5m, 6'2", 40C and 3x."""
+    n = number_pattern(locale)
+
+    def quantity(text: str, unit: str, sign: str | None = None) -> str:
+        noun = UNITS[unit]
+        value = amount(text, None, locale, noun.gender if locale.is_es else "n")
+        return sign_words(sign, locale) + _with_noun(value, noun, locale, False)
 
     def degrees(match: re.Match) -> str:
-        noun = UNITS[f"°{match['unit']}"]
-        value = amount(match["a"], None, locale, "m" if locale.is_es else "n")
-        return sign_words(match["sign"], locale) + _with_noun(value, noun, locale, False)
+        return quantity(match["a"], f"°{match['unit']}", match["sign"])
 
     def hours(match: re.Match) -> str:
-        parts = []
-        for value, unit in ((match["h"], "h"), (match["m"], "min")):
-            noun = UNITS[unit]
-            parts.append(
-                _with_noun(
-                    amount(value, None, locale, noun.gender if locale.is_es else "n"), noun, locale, False
-                )
-            )
-        return parts[0] + locale.pick(" and ", " y ") + parts[1]
+        return locale.pick(" and ", " y ").join((quantity(match["h"], "h"), quantity(match["m"], "min")))
 
     def height(match: re.Match) -> str:
         feet, inches = (amount(match[i], None, locale, g) for i, g in ((1, "m"), (2, "f")))
@@ -267,15 +243,49 @@ def unit_rules(locale: Locale) -> list[Rule]:
     def times(match: re.Match) -> str:
         return f"{amount(match['a'], None, locale, 'f').words} {locale.pick('times', 'veces')}"
 
-    in_words = "the unit in words"
+    name, reason = "U2 unit", "the unit in words"
     return [
-        rule("U2 unit", in_words, r"(?<![\w.,])(?P<h>\d{1,2})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?\b", hours),
-        rule("U2 unit", in_words, r"(?<![\w.,])(\d)['’′](\d{1,2})(?:[\"”″]|''|(?!\w))", height),
-        rule("U2 unit", in_words, r"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{2,3})(?P<unit>[CF])(?!\w)", degrees),
-        rule("U2 unit", in_words, rf"(?<![\w.,])(?P<a>{n})\s?x(?!\w|\s?\d)", times),
-        rule("U2 unit", "the unit in words, singular or plural as the number asks", pattern, say),
-        rule("U2 scale", "thousands, millions and more in words", scaled, say_scaled),
+        rule(name, reason, r"(?<![\w.,])(?P<h>\d{1,2})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?\b", hours),
+        rule(name, reason, r"(?<![\w.,])(\d)['’′](\d{1,2})(?:[\"”″]|''|(?!\w))", height),
+        rule(name, reason, r"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{2,3})(?P<unit>[CF])(?!\w)", degrees),
+        rule(name, reason, rf"(?<![\w.,])(?P<a>{n})\s?x(?!\w|\s?\d)", times),
     ]
+
+
+def _scale_rule(locale: Locale) -> Rule:
+    n = number_pattern(locale)
+    pattern = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?(?P<gap>{_SPACE})"
+        rf"(?P<scale>{scale_pattern(locale)})(?!\w)"
+    )
+
+    def say(match: re.Match) -> str | None:
+        text = match["scale"]
+        if not _is_scale(match, locale):
+            return None
+        scale = scale_of(text, locale)
+        gender = noun_gender(match.string, match.end()) if scale == "mil" else "n"
+        sign = sign_words(match["sign"], locale)
+        if match["b"]:
+            low = amount(match["a"], None, locale, gender).words
+            return f"{sign}{low} {locale.pick('to', 'a')} {amount(match['b'], scale, locale, gender).words}"
+        spoken = amount(match["a"], scale, locale, gender)
+        linked = spoken.de and len(text) <= 2 and re.match(r"\s+(?!de\b)[^\W\d_]", right_of(match))
+        return f"{sign}{spoken.words}{' de' if linked else ''}"
+
+    return rule("U2 scale", "thousands, millions and more in words", pattern, say)
+
+
+def _is_scale(match: re.Match, locale: Locale) -> bool:
+    """Return whether a letter after a number is a scale: not in apartment 4B, 4K video or 5 M."""
+    text = match["scale"]
+    if len(text) > 1:
+        return True
+    if not locale.is_es and (match["gap"] or (text in "bTm" and not _is_million(match, locale))):
+        return False
+    if text in "MBT" and not re.search("[.,]", match["a"]):
+        return bool(re.match(r"\s+[a-záéíóúñ]", right_of(match)))
+    return not (text == "K" and match["a"] in ("2", "4", "8"))  # sizes of a picture
 
 
 _LENGTH = r"\s+(?:long|wide|tall|deep|high|away|dash|sprint|race|hurdles|above|below|from|of|freestyle|final|run|in|to)\b"

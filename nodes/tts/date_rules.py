@@ -55,6 +55,7 @@ def _two_digit(text: str) -> int:
 
 
 def date_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for dates, decades and centuries."""
     name, reason = "date", "a date as it is said"
 
     def numeric(match: re.Match) -> str | None:
@@ -113,21 +114,6 @@ def _english_dates(locale: Locale) -> list[Rule]:
     def month_year(match: re.Match) -> str:
         return f"{_month(match['month'], locale)} {year(int(match['year']), locale)}"
 
-    def weekday(match: re.Match) -> str:
-        return next(d for d in _DAYS["en"] if d.startswith(match["day"][:3]))
-
-    def decade(match: re.Match) -> str | None:
-        century, tens = match["century"], match["tens"]
-        if tens == "00" and century:
-            words = f"{cardinal(int(century), locale)} hundreds" if century != "20" else "two thousands"
-            return words
-        words = re.sub("y$", "ies", cardinal(int(tens), locale))
-        if words == "ten":
-            words = "tens"
-        if int(tens) < 10 or tens[1] != "0":
-            return None
-        return f"{cardinal(int(century), locale)} {words}" if century else words
-
     return [
         rule(
             name,
@@ -147,6 +133,26 @@ def _english_dates(locale: Locale) -> list[Rule]:
             name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
         ),
         rule(name, reason, rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)", lambda m: " to "),
+        *_english_short_forms(locale),
+    ]
+
+
+def _english_short_forms(locale: Locale) -> list[Rule]:
+    """Return the rules for Mon., Nov. and the '90s."""
+
+    def weekday(match: re.Match) -> str:
+        return next(d for d in _DAYS["en"] if d.startswith(match["day"][:3]))
+
+    def decade(match: re.Match) -> str | None:
+        century, tens = match["century"], match["tens"]
+        if tens == "00":
+            if century is None:
+                return None
+            return "two thousands" if century == "20" else f"{cardinal(int(century), locale)} hundreds"
+        words = re.sub("y$", "ie", cardinal(int(tens), locale)) + "s"
+        return f"{cardinal(int(century), locale)} {words}" if century else words
+
+    return [
         rule(
             "abbreviation",
             "a short form is said in full",
@@ -162,14 +168,14 @@ def _english_dates(locale: Locale) -> list[Rule]:
         rule(
             "decade",
             "a decade is a plural",
-            r"(?<![\w.,$€£])['’]?(?P<century>1\d|20)?(?P<tens>\d0)['’]?s\b",
+            r"(?<![\w.,$€£])['’]?(?P<century>1[1-9]|20)?(?P<tens>\d0)['’]?s\b",
             decade,
         ),
     ]
 
 
 def _spanish_dates(locale: Locale) -> list[Rule]:
-    name, reason = "fecha", "a date as it is said"
+    name, reason = "date", "a date as it is said"
 
     def day_month(match: re.Match) -> str | None:
         day = int(match["day"])
@@ -208,13 +214,19 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
             short,
         ),
         rule(
-            "trimestre",
+            "decade",
+            "a decade by its number",
+            r"(?<![\w.,])['’]?(\d0)['’]?s\b",
+            lambda m: cardinal(int(m[1]), locale),
+        ),
+        rule(
+            "quarter",
             "a quarter by its number",
             r"(?<![\w.,])(?P<n>[1-4])T(?!\w)",
             lambda m: f"{ordinal(int(m['n']), locale, before_noun=True)} trimestre",
         ),
         rule(
-            "siglo",
+            "century",
             "a century is said as a number",
             rf"\b(?P<word>[Ss]iglo|[Ss]\.)(?P<many>s)?\s(?P<roman>(?=[IVX]+\b){ROMAN})\b",
             century,
@@ -230,14 +242,14 @@ def _first_of_month(match: re.Match, locale: Locale) -> str | None:
     return words + (f" de {year(int(match['year']), locale)}" if match["year"] else "")
 
 
-_HALF_EN = r"(?:\s?(?P<half>[AaPp]\.?\s?[Mm]\b\.?))"
-_HALF_ES = r"(?:\s?(?P<half>[AaPp]\.?\s?[Mm]\b\.?))"
+_HALF = r"(?:\s?(?P<half>[AaPp]\.?\s?[Mm]\b\.?))"
 
 
 def time_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for clock times and for durations written as h:mm:ss."""
     say_clock = _spanish_clock if locale.is_es else _english_clock
-    half = _HALF_ES if locale.is_es else _HALF_EN
-    name, reason = ("hora", "a time as it is said") if locale.is_es else ("time", "a time as it is said")
+    half = _HALF
+    name, reason = "time", "a time as it is said"
 
     def clock(match: re.Match) -> str | None:
         hour, minute = int(match["hour"]), int(match["minute"])

@@ -30,6 +30,8 @@ def _alternatives(names: list[str]) -> str:
 
 
 def index_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    """Return U3: an index with its article and the word "index", unless the sentence has them."""
+
     def say(match: re.Match) -> str:
         said = glossary.indices[match[0]].get(locale.language, match[0])
         before, after = left_of(match), right_of(match)
@@ -54,6 +56,7 @@ def index_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
 
 
 def fixed_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    """Return the rules for the glossary's fixed pronunciations."""
     table = glossary.say[locale.language]
     if not table:
         return []
@@ -84,7 +87,7 @@ def brand_rules(locale: Locale, glossary: Glossary, with_noun: bool) -> list[Rul
             return None if said == match["name"] else (match["prep"] or "") + said
         prep = match["prep"] or ""
         if noun.startswith("el ") and prep:
-            return f"{prep.strip()}{'l' if prep.strip().lower() != 'a' else 'l'} {noun[3:]} {said}"
+            return f"{prep.strip()}l {noun[3:]} {said}"  # del fabricante, al fabricante
         start = noun[0].upper() + noun[1:] if not before.strip(" \t\n\"'«“¿¡([-–—") else noun
         return f"{prep}{start} {said}"
 
@@ -93,6 +96,7 @@ def brand_rules(locale: Locale, glossary: Glossary, with_noun: bool) -> list[Rul
 
 
 def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    """Return the rules for short forms with a full stop, initials among them."""
     given = glossary.abbreviations[locale.language]
     # "approx." stands at the start of a sentence too
     table = {
@@ -153,6 +157,7 @@ def _full_stop(match: re.Match, said: str) -> str:
 
 
 def acronym_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    """Return U4: capitals that are no word are spelled."""
     common = PLAIN[locale.language]
 
     def say(match: re.Match) -> str | None:

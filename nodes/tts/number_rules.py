@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .amount_rules import sign_words
 from .glossary import Glossary
 from .languages import Locale
 from .numbers import (
@@ -42,6 +43,8 @@ _YEAR_AFTER = (
 
 
 def telephone_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for telephone numbers, and the three digits of an emergency call."""
+
     def groups(match: re.Match) -> str:
         parts = re.findall(r"\d+", match[0])
         start = locale.pick("plus ", "más ") if match[0].startswith("+") else ""
@@ -73,6 +76,8 @@ def telephone_rules(locale: Locale) -> list[Rule]:
 
 
 def fraction_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for fractions (3/4, 2½) and for what only looks like one (24/7, 9/11)."""
+
     def words(top: int, bottom: int) -> str | None:
         if not locale.is_es:
             if bottom == 2:
@@ -193,6 +198,7 @@ def order_rules(locale: Locale) -> list[Rule]:
 
 
 def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
+    """Return the rules for Roman numbers: ordinals of rulers, numbers of chapters, wars, sequels, editions."""
     rulers = "|".join(re.escape(n) for n in sorted(glossary.rulers, key=len, reverse=True))
     numeral = rf"(?P<roman>(?=[IVXL]+\b){ROMAN})"
 
@@ -226,33 +232,24 @@ def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     return rules
 
 
-def plain_rules(locale: Locale) -> list[Rule]:
-    """Return the rules for ranges, scores, versions, years and every other number."""
+def between_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for two numbers with a sign between: ranges, scores, seasons, ratios, sizes, versions."""
     n = number_pattern(locale)
-
-    def is_year(match: re.Match) -> bool:
-        value = match["n"]
-        if locale.is_es or len(value) != 4 or not value.isdigit() or not 1000 <= int(value) <= 2099:
-            return False
-        if re.match(_YEAR_NOT, right_of(match, "n")):
-            return False
-        return bool(
-            re.search(_YEAR_BEFORE, left_of(match, "n")) or re.match(_YEAR_AFTER, right_of(match, "n"))
-        )
+    to = locale.pick("to", "a")
 
     def one(text: str, gender: str = "n") -> str:
         return number(*split_number(text, locale), locale, gender)
 
-    def span(match: re.Match) -> str | None:
+    def span(match: re.Match) -> str:
         first, second = match["a"], match["b"]
-        if all(len(x) == 4 and x.isdigit() and 1100 <= int(x) <= 2099 for x in (first, second)):
-            return f"{year(int(first), locale)} {locale.pick('to', 'a')} {year(int(second), locale)}"
+        if all(re.fullmatch(r"(?:1[1-9]|20)\d\d", x) for x in (first, second)):
+            return f"{year(int(first), locale)} {to} {year(int(second), locale)}"
         if not locale.is_es and re.fullmatch(r"(?:1[1-9]|20)\d\d", first) and re.fullmatch(r"\d\d", second):
             return f"{year(int(first), locale)} to {year(int(first[:2] + second), locale)}"
         if first == second == "50":
             return locale.pick("fifty-fifty", "cincuenta cincuenta")
         gender = noun_gender(match.string, match.end()) if locale.is_es else "n"
-        return f"{one(first, gender)} {locale.pick('to', 'a')} {one(second, gender)}"
+        return f"{one(first, gender)} {to} {one(second, gender)}"
 
     def season(match: re.Match) -> str:
         return f"{year(int(match[1]), locale)} {cardinal(int(match[2]), locale)}"
@@ -261,52 +258,55 @@ def plain_rules(locale: Locale) -> list[Rule]:
         return locale.pick(" point ", " punto ").join(cardinal(int(p), locale) for p in match[0].split("."))
 
     def ratio(match: re.Match) -> str:
-        return f"{cardinal(int(match[1]), locale)} {locale.pick('to', 'a')} {cardinal(int(match[2]), locale)}"
+        return f"{cardinal(int(match[1]), locale)} {to} {cardinal(int(match[2]), locale)}"
 
     def product(match: re.Match) -> str:
         return f"{one(match['a'])} {locale.pick('by', 'por')} {one(match['b'])}"
 
+    word = "a word stands for the sign between two numbers"
+    versions = r"(?<![\w.,])\d{1,3}(?:\.\d{1,2}){2,}(?![\w]|[.,]\d)"
+    spans = rf"(?<![\w.,-])(?P<a>{n})\s?[-–]\s?(?P<b>{n})(?![\w-]|[.,]\d)"
+    products = rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})(?!\w)"
+    return [
+        rule("season", "two years", r"(?<![\w.,/])((?:19|20)\d\d)/(\d\d)(?![\w/]|[.,]\d)", season),
+        rule("version", "every part of it as a number", versions, version),
+        rule("range", word, spans, span),
+        rule("ratio", word, r"(?<![\w:.,])(\d{1,3}):(\d{1,3})(?![\w:])", ratio),
+        rule("product", word, products, product),
+    ]
+
+
+def plain_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for years and every other number."""
+    n = number_pattern(locale)
+
     def plain(match: re.Match) -> str:
-        b = match.end("n")
-        sign = locale.pick(
-            {"+": "plus "}.get(match["sign"] or "", "minus "),
-            {"+": "más "}.get(match["sign"] or "", "menos "),
-        )
-        start = sign if match["sign"] else ""
-        if not start and is_year(match):
+        if not match["sign"] and not locale.is_es and _is_year(match):
             return year(int(match["n"]), locale)
-        gender = noun_gender(match.string, b) if locale.is_es else "n"
-        return start + one(match["n"], gender)
+        gender = noun_gender(match.string, match.end("n")) if locale.is_es else "n"
+        return sign_words(match["sign"], locale) + number(*split_number(match["n"], locale), locale, gender)
 
     def bare(match: re.Match) -> str:
         return number("0", match["n"], locale).partition(" ")[2]
 
+    def hundreds(match: re.Match) -> str:
+        return {"100": "hundreds", "1000": "thousands"}[match["n"]]
+
     reason = "a number in words"
     return [
-        rule("season", "two years", r"(?<![\w.,/])((?:19|20)\d\d)/(\d\d)(?![\w/]|[.,]\d)", season),
-        rule(
-            "version",
-            "every part of it as a number",
-            r"(?<![\w.,])\d{1,3}(?:\.\d{1,2}){2,}(?![\w]|[.,]\d)",
-            version,
-        ),
-        rule(
-            "range",
-            "a range or score has a word between",
-            rf"(?<![\w.,-])(?P<a>{n})\s?[-–]\s?(?P<b>{n})(?![\w-]|[.,]\d)",
-            span,
-        ),
-        rule("ratio", "a ratio has a word between", r"(?<![\w:.,])(\d{1,3}):(\d{1,3})(?![\w:])", ratio),
-        rule(
-            "product",
-            "a size has a word between",
-            rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})(?!\w)",
-            product,
-        ),
+        *([] if locale.is_es else [rule("number", reason, r"(?<![\w.,$€£])(?P<n>1000?)s\b", hundreds)]),
         rule("number", reason, rf"(?<![\w.,])(?P<sign>(?<!\d\s)[-−+])?(?P<n>{n})(?![\w])", plain),
         rule("number", reason, r"(?<![\w.,])[.,](?P<n>\d+)", bare),
         rule("number", reason, rf"(?P<sign>)(?P<n>{n})", plain),
     ]
+
+
+def _is_year(match: re.Match) -> bool:
+    """Return whether four English digits are a year, by the words around them."""
+    value = match["n"]
+    if not re.fullmatch(r"1\d{3}|20\d\d", value) or re.match(_YEAR_NOT, right_of(match, "n")):
+        return False
+    return bool(re.search(_YEAR_BEFORE, left_of(match, "n")) or re.match(_YEAR_AFTER, right_of(match, "n")))
 
 
 _CODE_BEFORE = r"\b(?:Boeing|Flight|Route|Highway|Airbus|Lufthansa|Interstate)\s"

@@ -42,6 +42,7 @@ class Rule:
 
 
 def rule(name: str, reason: str, pattern: str, say: Say, flags: int = 0, silent: bool = False) -> Rule:
+    """Return a Rule with its pattern compiled."""
     return Rule(name, reason, re.compile(pattern, flags), say, silent)
 
 

@@ -85,6 +85,7 @@ def merge_fragments(sentences: Iterator[Sentence]) -> Iterator[Sentence]:
 
 
 def has_words(sentence: Sentence) -> bool:
+    """Return whether there is anything to say in a sentence besides its tags."""
     return bool(re.search(r"\w", TAG.sub("", sentence.text)))
 
 

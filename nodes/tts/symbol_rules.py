@@ -55,6 +55,7 @@ def dropped_rules(dropped: Callable[[str], None]) -> list[Rule]:
 
 
 def address_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for what can be read out of addresses: e-mail, bare domains, handles, hashtags."""
     dot, at = locale.pick("dot", "punto"), locale.pick("at", "arroba")
 
     def spoken(text: str) -> str:
@@ -105,9 +106,6 @@ def punctuation_rules(locale: Locale) -> list[Rule]:
     def mark_after_ellipsis(match: re.Match) -> str:
         return match["mark"]
 
-    def apostrophe(match: re.Match) -> str:
-        return "'"
-
     pause = "an ellipsis is a pause: engines run the words together"
     return [
         rule("ellipsis", pause, r"\s?(?:\.{2,}|…+|(?:\.\s){2,}\.)\s?(?P<mark>[?!])", mark_after_ellipsis),
@@ -115,45 +113,40 @@ def punctuation_rules(locale: Locale) -> list[Rule]:
         rule("repeated mark", "once is enough", r"(?P<m>[¡¿])(?P=m)+", lambda m: m["m"], silent=True),
         rule("repeated mark", "once is enough", r"(?P<m>[!?])[!?]*(?P=m)[!?]*", lambda m: m["m"]),
         rule("repeated mark", "once is enough", r"\?!|!\?", lambda m: "?"),
-        rule("quotation marks", "no sound", f"[{_QUOTES}]", lambda m: "", silent=True),
-        rule("apostrophe", "one form", r"(?<=\w)[’ʼ＇](?=\w)", apostrophe, silent=True),
-        rule(
-            "quotation marks",
-            "no sound",
-            r"(?<!\w)['‘’](?=\w)|(?<=[\w.,!?])['’](?!\w)",
-            lambda m: "",
-            silent=True,
-        )
-        if locale.is_es
-        else rule(
-            "quotation marks",
-            "no sound",
-            r"(?<!\w)['‘](?=\w)|(?<=[.,!?])['’](?!\w)|(?<=[a-rt-z])['’](?!\w)",
-            lambda m: "",
-            silent=True,
-        ),
-        rule("dash", "one form", r"(?<=[,.;:!?])\s*[—–](?=\s|$)|^\s*[—–-]+\s*", lambda m: " ", silent=True),
-        rule("dash", "one form", r"\s+(?:--+|[–—-])\s+|(?<=\w)(?:--+|—)(?=\w)", lambda m: " — ", silent=True),
-        rule("brackets", "an aside is between commas", r"\s+[(\[{](?=\w)", lambda m: ", ", silent=True),
-        rule(
-            "brackets",
-            "an aside is between commas",
-            r"(?<=[\w.%])[)\]}](?=\s+\w)",
-            lambda m: ",",
-            silent=True,
-        ),
-        rule("brackets", "no sound", r"[()\[\]{}]", lambda m: " ", silent=True),
-        rule(
-            "markup",
-            "no sound",
-            r"(?<![\w*])[*_~`]+(?=\w)|(?<=[\w.,!?])[*_~`]+(?!\w)|^#+\s|[*`~|\\^]+",
-            lambda m: "",
-            silent=True,
-        ),
+        *_silent_marks(locale),
+    ]
+
+
+def _silent_marks(locale: Locale) -> list[Rule]:
+    """Return the rules for marks without a sound of their own; they are not listed among the changes.
+
+    An s before a closing quotation mark keeps it in English: it may be the players' own.
+    """
+    mid = r"(?<=[\w.,!?])['’](?!\w)" if locale.is_es else r"(?<=[.,!?])['’](?!\w)|(?<=[a-rt-z])['’](?!\w)"
+    marks = "quotation marks", "no sound"
+    aside = "brackets", "an aside is between commas"
+    markup = r"(?<![\w*])[*_~`]+(?=\w)|(?<=[\w.,!?])[*_~`]+(?!\w)|^#+\s|[*`~|\\^]+"
+    dashes = r"\s+(?:--+|[–—-])\s+|(?<=\w)(?:--+|—)(?=\w)"
+    outer = r"(?<=[,.;:!?])\s*[—–](?=\s|$)|^\s*[—–-]+\s*"
+    table = [
+        (*marks, f"[{_QUOTES}]", ""),
+        ("apostrophe", "one form", r"(?<=\w)[’ʼ＇](?=\w)", "'"),
+        (*marks, rf"(?<!\w)['‘’](?=\w)|{mid}", ""),
+        ("dash", "one form", outer, " "),
+        ("dash", "one form", dashes, " — "),
+        (*aside, r"\s+[(\[{](?=\w)", ", "),
+        (*aside, r"(?<=[\w.%])[)\]}](?=\s+\w)", ","),
+        ("brackets", "no sound", r"[()\[\]{}]", " "),
+        ("markup", "no sound", markup, ""),
+    ]
+    return [
+        rule(name, reason, pattern, lambda m, s=said: s, silent=True) for name, reason, pattern, said in table
     ]
 
 
 def symbol_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for signs between words and the ones nothing else has claimed."""
+
     def pick(en: str, es: str) -> Callable[[re.Match], str]:
         return lambda m: f" {locale.pick(en, es)} "
 

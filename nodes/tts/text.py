@@ -11,7 +11,7 @@ A text goes sentence by sentence: `stream_text` yields each as soon as it is kno
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,7 +21,15 @@ from .date_rules import date_rules, time_rules
 from .glossary import Glossary, default_glossary
 from .languages import COMMON, Locale, Span, detect_language, find_locale, language_spans, sibling
 from .name_rules import abbreviation_rules, acronym_rules, brand_rules, fixed_rules, index_rules
-from .number_rules import code_rules, fraction_rules, order_rules, plain_rules, roman_rules, telephone_rules
+from .number_rules import (
+    between_rules,
+    code_rules,
+    fraction_rules,
+    order_rules,
+    plain_rules,
+    roman_rules,
+    telephone_rules,
+)
 from .rules import Change, Draft, Rule
 from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
 from .split import TAG, split_sentences
@@ -31,6 +39,7 @@ from .wording_rules import onset_rules, pace, quote_rules
 
 WORDING = ("U5", "U6", "U7")
 _SHOWN = 10
+_Stage = Callable[[Locale], "Iterable[Rule]"]
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,9 @@ def _marked(text: str, spans: list[Span], locale: Locale) -> str:
     )
 
 
-def _apply(text: str, spans: list[Span], locale: Locale, stages: list) -> tuple[str, tuple[Change, ...]]:
+def _apply(
+    text: str, spans: list[Span], locale: Locale, stages: list[_Stage]
+) -> tuple[str, tuple[Change, ...]]:
     """Return `text` after the rules of each stage, every span by those of its own language."""
     draft = Draft(text, tag_spans(text))
     for stage in stages:
@@ -207,6 +218,7 @@ def _rules(locale: Locale, glossary: Glossary, nouns: bool) -> tuple[Rule, ...]:
         *order_rules(locale),
         *roman_rules(locale, glossary),
         *code_rules(locale, glossary),
+        *between_rules(locale),
         *plain_rules(locale),
         *abbreviation_rules(locale, glossary),
         *acronym_rules(locale, glossary),

@@ -6,9 +6,11 @@ U5 and U6 are rules for the first round, on the source; U8 works on the finished
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 from .languages import Locale
 from .rules import Change, Rule, left_of, right_of, rule
+from .split import TAG
 
 MIN_CLAUSE, MAX_CLAUSE = 8, 16
 """Words from one breath to the next (U8)."""
@@ -84,7 +86,6 @@ def quote_rules(locale: Locale) -> list[Rule]:
     ]
 
 
-_TAG = r"\[[^\]\n]*\]"
 _SURE = {
     "en": r"but|because|although|though|while|whereas|which|unless|until|after|before|when|where|since|so that|as well as|according to",
     "es": r"pero|porque|aunque|mientras|sino|cuando|donde|puesto que|ya que|así que|después de|antes de|según|además de|lo que",
@@ -104,44 +105,40 @@ def pace(text: str, language: str) -> tuple[str, tuple[Change, ...]]:
     if there is none the clause is left as it is: a comma in a wrong place is worse than a long breath.
     """
     changes: list[Change] = []
-    parts = re.split(r"(?<=[,.;:!?—])(\s+)", text)
-    for i in range(0, len(parts), 2):
-        while True:
-            cut = _breath(parts[i], language)
-            if cut is None:
-                break
-            before = parts[i]
-            parts[i : i + 1] = [f"{before[:cut].rstrip()},", " ", before[cut:].lstrip()]
-            shown = before[max(0, cut - 20) : cut + 20].strip()
-            after = f"{before[max(0, cut - 20) : cut].strip()}, {before[cut : cut + 20].strip()}"
-            changes.append(
-                Change("U8 breath", shown, after, f"more than {MAX_CLAUSE} words without a breath")
-            )
-            i += 2
-    return "".join(parts), tuple(changes)
+    out: list[str] = []
+    waiting = re.split(r"(?<=[,.;:!?—])(?=\s)", text)[::-1]
+    while waiting:
+        clause = waiting.pop()
+        cut = _breath(clause, language)
+        if cut is None:
+            out.append(clause)
+            continue
+        left, right = clause[:cut].rstrip(), clause[cut:]
+        reason = f"more than {MAX_CLAUSE} words without a breath"
+        changes.append(
+            Change("U8 breath", f"{left[-20:]} {right[:20]}", f"{left[-20:]}, {right[:20]}", reason)
+        )
+        waiting += [f" {right}", f"{left},"]
+    return "".join(out), tuple(changes)
 
 
 def _breath(clause: str, language: str) -> int | None:
     """Return where a clause that is too long is cut best, None if nowhere or if it is short enough."""
-    words = _counted(clause)
-    if len(words) <= MAX_CLAUSE:
+    tags = [m.span() for m in TAG.finditer(clause)]
+    ends = [m.end() for m in _WORD.finditer(clause) if m[0][0] != "["]
+    if len(ends) <= MAX_CLAUSE:
         return None
     for pattern in (_SURE[language], _LAST[language]):
         found = []
         for match in re.finditer(rf"(?<=\s)(?:{pattern})(?=\s)", clause):
-            left = sum(end <= match.start() for _, end in words)
-            right = len(words) - left
-            if left >= MIN_CLAUSE and right >= MIN_CLAUSE:
+            left = bisect_right(ends, match.start())
+            right = len(ends) - left
+            inside = any(a < match.start() < b for a, b in tags)
+            if left >= MIN_CLAUSE and right >= MIN_CLAUSE and not inside:
                 found.append((abs(left - right), match.start()))
         if found:
             return min(found)[1]
     return None
 
 
-def _counted(clause: str) -> list[tuple[int, int]]:
-    """Return the spans of the words of a clause, tags not counted."""
-    return [
-        m.span()
-        for m in re.finditer(rf"{_TAG}|[^\s\[]+", clause)
-        if re.search(r"\w", m[0]) and m[0][0] != "["
-    ]
+_WORD = re.compile(rf"{TAG.pattern}|[^\s\[]*\w[^\s\[]*")
