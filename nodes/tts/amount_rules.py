@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .languages import PLAIN, Locale
+from .languages import FUNCTION_EN, Locale
 from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
 from .rules import Rule, left_of, right_of, rule
 from .units import CURRENCIES, PERCENTS, UNITS, Currency, Noun
@@ -84,7 +84,7 @@ def is_attribute(match: re.Match) -> bool:
     noun = re.match(r"[\s-]+([a-z]+)", right_of(match))
     if re.match(_DESCRIBED, right_of(match)):
         return True
-    if noun is None or noun[1] in PLAIN["en"]:
+    if noun is None or noun[1] in FUNCTION_EN:
         return False
     return bool(
         re.search(r"\b(?:an?|the|this|that|its|his|her|their|our|another)\s+$", left_of(match), re.IGNORECASE)
@@ -102,7 +102,7 @@ def _with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> s
 
 
 def _money(match: re.Match, locale: Locale) -> str | None:
-    currency = CURRENCIES[match["sym"]]
+    currency = CURRENCIES[match.groupdict().get("code") or match["sym"]]  # $50 MXN are pesos
     unit = currency.unit
     gender = unit.gender if locale.is_es else "n"
     scale = scale_of(match["scale"], locale)
@@ -142,15 +142,19 @@ def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str
 def money_rules(locale: Locale) -> list[Rule]:
     """Return the rules for money: symbol or code before or after the number, ranges, cents."""
     n, scales = number_pattern(locale), scale_pattern(locale)
-    symbols = "|".join(re.escape(s) for s in sorted(CURRENCIES, key=len, reverse=True))
+    ordered = sorted(CURRENCIES, key=len, reverse=True)
+    symbols = "|".join(map(re.escape, ordered))
+    # A code needs a space: COP 30 is money, COP30 a summit.
+    leading = "|".join(re.escape(s) + (r"(?=[ \u00a0])" if s.isalpha() else "") for s in ordered)
+    codes = "|".join(s for s in ordered if s.isalpha())
     name, reason = "U2 currency", "the unit is said after the number, in words"
     before = (
-        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{symbols}){_SPACE}(?P<a>{n})(?:{_SPACE}(?P<ascale>{scales}))?"
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{leading}){_SPACE}(?P<a>{n})(?:{_SPACE}(?P<ascale>{scales}))?"
         rf"{DASH}(?:{symbols})?(?P<b>{n})(?:{_SPACE}(?P<scale>{scales}))?(?!\w)"
     )
     before_one = (
-        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{symbols}){_SPACE}(?P<a>{n})(?P<b>)(?P<ascale>)"
-        rf"(?:{_SPACE}(?P<scale>{scales}))?(?!\w)"
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{leading}){_SPACE}(?P<a>{n})(?P<b>)(?P<ascale>)"
+        rf"(?:{_SPACE}(?P<scale>{scales}))?(?!\w)(?:[ \u00a0](?P<code>{codes})(?!\w))?"
     )
     after = (
         rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?P<ascale>)(?:{DASH}(?P<b>{n}))?"
@@ -243,11 +247,22 @@ def _special_units(locale: Locale) -> list[Rule]:
     def times(match: re.Match) -> str:
         return f"{amount(match['a'], None, locale, 'f').words} {locale.pick('times', 'veces')}"
 
+    def size(match: re.Match) -> str:
+        first = amount(match["a"], None, locale).words
+        return f"{first} {locale.pick('by', 'por')} {quantity(match['b'], match['unit'])}"
+
     name, reason = "U2 unit", "the unit in words"
+    sizes = rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})\s?(?P<unit>m|cm|mm|km|ft)(?!\w)"
     return [
         rule(name, reason, r"(?<![\w.,])(?P<h>\d{1,2})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?\b", hours),
         rule(name, reason, r"(?<![\w.,])(\d)['’′](\d{1,2})(?:[\"”″]|''|(?!\w))", height),
-        rule(name, reason, r"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{2,3})(?P<unit>[CF])(?!\w)", degrees),
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{2,3}})(?P<unit>{'C' if locale.is_es else '[CF]'})(?!\w)",
+            degrees,
+        ),
+        rule(name, reason, sizes, size),
         rule(name, reason, rf"(?<![\w.,])(?P<a>{n})\s?x(?!\w|\s?\d)", times),
     ]
 
@@ -294,4 +309,7 @@ _LENGTH = r"\s+(?:long|wide|tall|deep|high|away|dash|sprint|race|hurdles|above|b
 def _is_million(match: re.Match, locale: Locale) -> bool:
     """Return whether an attached m means million, as in 5m people; metres before long, race and the like."""
     after = right_of(match)
-    return not locale.is_es and bool(re.match(r"\s+[a-z]", after)) and not re.match(_LENGTH, after)
+    noun = re.match(r"\s+([a-z]+)", after)
+    if locale.is_es or noun is None or noun[1] in FUNCTION_EN:
+        return False
+    return not re.match(_LENGTH, after)

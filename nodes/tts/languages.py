@@ -97,6 +97,14 @@ PLAIN = {
 }
 """Frequent words, shared ones too: no names, and no initialisms when they stand in capitals."""
 
+FUNCTION_EN = frozenset(
+    """the of and is are was were with for from that this these those has have had will would by at on it its he she
+    they we you his her their our your an a as be been not but or which who when where how than then there here
+    about into over after before during between under again more most all can could should may might must do does
+    did to up down out off if so just like only also because while until per i in under above below""".split()
+)
+"""English words that no noun phrase goes on with."""
+
 _SURE = {
     "en": frozenset(
         """monday tuesday wednesday thursday friday saturday sunday january february june july august september

@@ -33,7 +33,7 @@ _FRACTIONS_ES = {
 }
 _YEAR_BEFORE = (
     r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
-    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy)[\s-]|\()$"
+    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post)[\s-]|\()$"
 )
 _YEAR_NOT = r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases|feet|meters|euros)\b"
 _YEAR_AFTER = (
@@ -163,17 +163,14 @@ def order_rules(locale: Locale) -> list[Rule]:
         return ordinal(int(match["n"]), locale, gender, short)
 
     def numero(match: re.Match) -> str:
-        start = match[0][0]
-        word = locale.pick("number", "número")
-        if start == "N":
-            word = word.capitalize() if not left_of(match).strip() else word
-        return f"{word} "
+        word = locale.pick("number", "número") + ("s" if re.match(r"n(?:os|úms|ros)", match[0], re.I) else "")
+        return f"{word.capitalize() if match[0][0] == 'N' and not left_of(match).strip() else word} "
 
     rules = [
         rule(
             "number sign",
             "the sign in words",
-            r"(?<!\w)(?:[Nn](?:o|úm|um)?\.\s?[ºo°]?|[Nn][ºo°]\.?|#)\s?(?=\d)"
+            r"(?<!\w)(?:[Nn]\.?\s?[º°]\.?|[Nn]\.o|[Nn]úms?\.|[Nn]ros?\.|No\.|#)\s?(?=\d)"
             if locale.is_es
             else r"(?<!\w)(?:[Nn]os?\.|№|[Nn]º|#)\s?(?=\d)",
             numero,
@@ -211,7 +208,8 @@ def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         return f"{match['name']} {words}"
 
     def counted(match: re.Match) -> str:
-        return f"{match['noun']} {cardinal(roman(match['roman']), locale)}"
+        noun = glossary.abbreviations[locale.language].get(match["noun"], match["noun"])
+        return f"{noun} {cardinal(roman(match['roman']), locale)}"
 
     def before(match: re.Match) -> str | None:
         feminine = noun_gender(match.string, match.end()) == "f"
@@ -221,7 +219,7 @@ def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     rules = [rule(name, reason, rf"\b(?P<name>{rulers})\s{numeral}\b", ruler)]
     nouns = r"World War|Super Bowl|Chapter|Part|Act|Volume|Phase|Type|Article|Title|Class|Round|Book|Episode|Level"
     if locale.is_es:
-        nouns = r"[Cc]apítulo|[Tt]omo|[Tt]ítulo|[Ff]ase|[Aa]cto|[Aa]rtículo|[Pp]arte|[Tt]ipo|[Vv]olumen|Super Bowl"
+        nouns = r"[Cc]apítulo|[Tt]omo|[Tt]ítulo|[Ff]ase|[Aa]cto|[Aa]rtículo|[Pp]arte|[Tt]ipo|[Vv]olumen|[Cc]ap\.|[Aa]rt\.|[Vv]ol\.|Super Bowl"
         followed = r"(?=\s(?:Guerra|Congreso|Cumbre|Edición|edición|Foro|Concurso|Festival|Premio|Copa|Liga|Asamblea|Encuentro|Jornada|Conferencia|República|Feria|Simposio)\b)"
         rules.append(rule(name, reason, rf"\b{numeral}\b{followed}", before))
     rules.append(rule(name, reason, rf"\b(?P<noun>{nouns})\s{numeral}\b", counted))

@@ -81,8 +81,8 @@ def number(whole: str, fraction: str, locale: Locale, gender: str = "n") -> str:
         return f"{spoken} point {digit_words(fraction, locale)}"
     bare = fraction.lstrip("0")
     zeros = ["cero"] * (len(fraction) - len(bare))
-    if len(bare) > 3:
-        tail = [digit_words(bare, locale)]
+    if len(fraction) > 3:
+        tail = [digit_words(bare, locale)] if bare else []
     else:
         tail = [cardinal(int(bare), locale)] if bare else []
     return " ".join([spoken, "coma" if locale.decimal == "," else "punto", *zeros, *tail])
@@ -182,11 +182,15 @@ _FUNCTION = frozenset(
     menos contra sobre entre hasta desde ante tras según no ya cuando donde pero si ni sin está están mañana veces
     hora horas""".split()
 ) - {"veces", "hora", "horas"}
+_SECOND = re.compile(r"\s(?:y|o|u|a)\s\d[\d.,]*(?=\s)")
 _NEXT_WORD = re.compile(r"[\s\u00a0]+([^\W\d_]+)")
 
 
 def noun_gender(text: str, end: int) -> str:
     """Return the gender for a Spanish number that ends at `end`: of the noun that follows, "n" if none does."""
+    second = _SECOND.match(text, end)
+    if second:  # 200 y 300 páginas
+        end = second.end()
     match = _NEXT_WORD.match(text, end)
     if match is None or match[1].lower() in _FUNCTION:
         return "n"

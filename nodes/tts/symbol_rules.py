@@ -177,6 +177,7 @@ def symbol_rules(locale: Locale) -> list[Rule]:
         (r"µ", "micro", "micro"),
     ]
     rules = [rule("per", reason, rf"(?<=[\w€$£.])\s?/\s?(?P<unit>{units})\b", per)]
+    rules.append(rule("slash", "a pause", r"(?<=\S)\s+/\s+(?=\S)", lambda m: ", "))
     rules.append(rule("slash", reason, r"\band/or\b|\by/o\b", lambda m: m[0].replace("/", " ")))
     rules.append(rule("more than", reason, r"(?<=\d)\+(?!\s?\d)", lambda m: ""))
     rules += [rule("symbol", reason, pattern, pick(en, es)) for pattern, en, es in table]

@@ -11,8 +11,8 @@
 | [lang:es] ... [/lang] | language of a span, for the text rules and the voice |
 | [sfx:door.wav], [sfx:door.wav:-6] | a sound from the input folder, with a gain in dB |
 
-A tag with a colon, a closing tag, or a bracketed word one letter away from a tag's name that is not in the table
-raises ValueError: it is found before anything is rendered, and a pause that silently is none, or a tag read aloud
+A tag with a colon or a closing tag that is not in the table, or a bracketed word that is nearly a tag's name, raises
+ValueError: it is found before anything is rendered, and a pause that silently is none, or a tag read aloud
 on air, costs more than a second start. Other brackets ([sic], [applause]) are text; `TagReader.warnings` names them.
 """
 
@@ -118,7 +118,8 @@ def tag_spans(text: str) -> list[tuple[int, int]]:
 class TagReader:
     """Reads a script piece by piece, sentences as they come, and keeps what is open between them.
 
-    Fed whole or sentence by sentence it gives the same events, but for `joined`, which never reaches over a feed.
+    Fed whole or sentence by sentence it gives the same words in the same styles, pauses and sounds between them; an
+    utterance ends where its feed does, and `joined` never reaches over it.
     """
 
     def __init__(self) -> None:

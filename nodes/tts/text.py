@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from ..core.report import Report
 from .amount_rules import money_rules, percent_rules, unit_rules
-from .date_rules import date_rules, time_rules
+from .date_rules import date_rules
 from .glossary import Glossary, default_glossary
 from .languages import COMMON, Locale, Span, detect_language, find_locale, language_spans, sibling
 from .name_rules import abbreviation_rules, acronym_rules, brand_rules, fixed_rules, index_rules
@@ -35,6 +35,7 @@ from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
 from .split import TAG, split_sentences
 from .symbol_rules import address_rules, dropped_rules, punctuation_rules, symbol_rules
 from .tags import check_tags, tag_spans
+from .time_rules import time_rules
 from .wording_rules import onset_rules, pace, quote_rules
 
 WORDING = ("U5", "U6", "U7")
