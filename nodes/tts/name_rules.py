@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .glossary import Glossary
+from .glossary import Glossary, pronounceable
 from .languages import PLAIN, Locale
 from .rules import Rule, left_of, right_of, rule
 
@@ -133,12 +133,16 @@ def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         return "A-" if match[0][0] == "A" and not locale.is_es else f"{match[0][0]} "
 
     reason = "a short form is said in full"
-    keys = "|".join(re.escape(k) + ("" if k[-1] in "./" else r"(?![\w.])") for k in ordered)
+    more = rf"(?!\s?[{_CAPS}]\.)"  # S. A. is a company, S. A. R. a princess
+    endings = (
+        (more if k[0].isupper() and k[1] == "." else "") if k[-1] in "./" else r"(?![\w.])" for k in ordered
+    )
+    keys = "|".join(re.escape(k) + end for k, end in zip(ordered, endings, strict=True))
     rules = [rule("abbreviation", reason, rf"(?<![\w./-])(?:{keys})", say)]
     if not locale.is_es:
         rules += [
             rule("abbreviation", reason, r"(?<!\w)St\.(?=\s[A-Z])(?<!\d\sSt\.)", saint),
-            rule("abbreviation", reason, r"(?<=[a-z\d] )St\.", street),
+            rule("abbreviation", reason, r"(?<=[a-z\d] )St(?:\.|(?=,|\s*$))", street),
         ]
     spelled = "letters one by one"
     return [
@@ -192,10 +196,12 @@ def acronym_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
 def _shouted(match: re.Match, glossary: Glossary, locale: Locale) -> bool:
     """Return whether the capitals are those of a headline: next to a longer word in capitals that is no acronym."""
     left, right = left_of(match), right_of(match)
-    around = re.sub(r"\[[^\]]*\]", "", f"{left}{match[0]}{right}")
-    letters = [c for c in around if c.isalpha()]
-    if len(letters) > 12 and sum(c.isupper() for c in letters) > 0.8 * len(letters) and " " in around.strip():
-        return match["caps"] not in glossary.spell or match["caps"] in ("IT", "US", "WHO")
+    around = re.findall(r"[^\W\d_]{2,}", re.sub(r"\[[^\]]*\]", "", f"{left}{match[0]}{right}"))
+    if not any(w[1:].islower() for w in around):
+        known = glossary.words["any"] | glossary.words[locale.language]
+        plain = [w for w in around if len(w) > 3 and w not in known and pronounceable(w)]
+        if len(plain) > 1:
+            return match["caps"] not in glossary.spell or match["caps"] in ("IT", "US", "WHO")
     if match["caps"] in glossary.spell:
         return False
     before = re.search(rf"((?:[{_CAPS}]{{2,}}\W{{1,2}})*)$", left)[0]

@@ -1,25 +1,22 @@
-"""Rules for the numbers that are left: telephone numbers, fractions, ranges, scores, ordinals, years, codes, Roman."""
+"""Rules for fractions, ranges, scores, sizes, years and every other number."""
 
 from __future__ import annotations
 
 import re
 
 from .amount_rules import sign_words
-from .glossary import Glossary
 from .languages import Locale
 from .numbers import (
-    ROMAN,
     cardinal,
-    digit_words,
     noun_gender,
     number,
     number_pattern,
     ordinal,
-    roman,
     split_number,
     year,
 )
 from .rules import Rule, left_of, right_of, rule
+from .units import UNITS
 
 _FRACTIONS_ES = {
     2: "medio",
@@ -33,46 +30,13 @@ _FRACTIONS_ES = {
 }
 _YEAR_BEFORE = (
     r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
-    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post)[\s-]|\()$"
+    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post|born|died|founded|built|elected|published|released)[\s-]|\()$"
 )
 _YEAR_NOT = r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases|feet|meters|euros)\b"
 _YEAR_AFTER = (
     r"(?:\s(?:was|were|is|will|saw|had|has|season|election|elections|budget|World|Olympics|Olympic|report|model"
     r"|campaign|edition|film|study|Games|census|crash|crisis|election|vote|tax|fiscal)\b|[-–]\d|\)|,?\s(?:he|she|it|they|we|the)\b)"
 )
-
-
-def telephone_rules(locale: Locale) -> list[Rule]:
-    """Return the rules for telephone numbers, and the three digits of an emergency call."""
-
-    def groups(match: re.Match) -> str:
-        parts = re.findall(r"\d+", match[0])
-        start = locale.pick("plus ", "más ") if match[0].startswith("+") else ""
-        return start + ", ".join(digit_words(p, locale) for p in parts)
-
-    def dialled(match: re.Match) -> str:
-        word = {"tel. ": "teléfono ", "Tel. ": "Teléfono "}.get(match["word"], match["word"])
-        return word + ", ".join(digit_words(p, locale) for p in match["digits"].split())
-
-    name, reason = "telephone", "a telephone number is read digit by digit, in its groups"
-    call = r"call(?:ed|ing)?|dial(?:ed|ing)?|phone[ds]?"
-    dials = r"\d{3}"
-    patterns = [
-        r"(?<![\w+])\+\d{1,3}(?:[ .-]\(?\d{2,4}\)?){2,5}(?!\w)",
-        r"(?<![\w-])(?:1-)?\(?\d{3}\)?[ .-]\d{3}[.-]\d{4}(?![\w-])",
-        r"(?<![\w-])\d{3}-\d{4}(?![\w-])",
-    ]
-    if locale.is_es:
-        call = r"(?:llam|marc|marq)[a-záéíóúñ]*(?:\s(?:al|el))?|tel\.|teléfono|emergencias"
-        dials = r"\d{3}(?: \d{2,3}){0,3}"
-        patterns += [
-            r"(?<![\w-])[6-9]\d{2}[ -]\d{2}[ -]\d{2}[ -]\d{2}(?![\w-])",
-            r"(?<![\w-])[6-9]\d{2}[ -]\d{3}[ -]\d{3}(?=[.;!?]?\s*$|[.,;]?\s(?:o|y|u)\b|[,;])",
-        ]
-    return [
-        rule(name, reason, rf"\b(?P<word>(?i:{call})\s)(?P<digits>{dials})(?![\w.,/%-]*\d)(?!\s?%)", dialled),
-        *(rule(name, reason, p, groups) for p in patterns),
-    ]
 
 
 def fraction_rules(locale: Locale) -> list[Rule]:
@@ -108,12 +72,18 @@ def fraction_rules(locale: Locale) -> list[Rule]:
         return mixed(match["whole"] or "", top, bottom)
 
     def with_noun(match: re.Match) -> str | None:
-        """Spanish puts the half after the noun: dos horas y media, dos años y medio."""
-        gender = noun_gender(match.string, match.end("half"))
+        """Spanish puts the half after the noun: dos horas y media, un kilo y medio; alone it is media hora."""
+        whole, noun = match["whole"], match["noun"]
+        unit = UNITS.get(noun)
+        gender = unit.gender if unit else noun_gender(match.string, match.end("half"))
         if gender == "n":
             return None
         half = "media" if gender == "f" else "medio"
-        return f"{cardinal(int(match['whole']), locale, gender)} {match['noun']} y {half}"
+        if not whole:
+            return f"{half} {unit.one(locale) if unit else noun}"
+        if unit:
+            noun = unit.one(locale) if whole == "1" else unit.many(locale)
+        return f"{cardinal(int(whole), locale, gender)} {noun} y {half}"
 
     def slashed(match: re.Match) -> str:
         return " ".join(cardinal(int(n), locale) for n in match.groups())
@@ -121,10 +91,19 @@ def fraction_rules(locale: Locale) -> list[Rule]:
     name, reason = "fraction", "a fraction in words"
     signs = "".join(_VULGAR)
     halves = rule(
-        name, reason, r"(?<![\w.,/])(?P<whole>\d{1,3})(?P<half>\s?½|\s1/2)\s(?P<noun>[a-záéíóúñ]+)", with_noun
+        name,
+        reason,
+        r"(?<![\w.,/])(?P<whole>\d{1,3})?(?P<half>\s?½|(?<=\d)\s1/2)\s(?P<noun>[a-záéíóúñ]+)",
+        with_noun,
     )
     return [
         *([halves] if locale.is_es else []),
+        rule(
+            "range",
+            "a word stands for the sign",
+            rf"(?<=[{signs}%])\s?[-–]\s?(?=\d)",
+            lambda m: locale.pick(" to ", " a "),
+        ),
         rule(
             name,
             reason,
@@ -147,87 +126,6 @@ _VULGAR = {
     "⅛": (1, 8),
     "⅜": (3, 8),
 }
-
-
-def order_rules(locale: Locale) -> list[Rule]:
-    """Return the rules for ordinals and for "No. 5"."""
-
-    def english(match: re.Match) -> str:
-        return ordinal(int(match["n"].replace(",", "")), locale)
-
-    def spanish(match: re.Match) -> str:
-        mark = match["mark"].lstrip(".")
-        gender = "f" if mark[-1] in "ªa" else "m"
-        noun = re.match(r"\s+[a-záéíóúñ]", right_of(match))
-        short = mark == "er" or (bool(noun) and noun_gender(match.string, match.end()) == "m")
-        return ordinal(int(match["n"]), locale, gender, short)
-
-    def numero(match: re.Match) -> str:
-        word = locale.pick("number", "número") + ("s" if re.match(r"n(?:os|úms|ros)", match[0], re.I) else "")
-        return f"{word.capitalize() if match[0][0] == 'N' and not left_of(match).strip() else word} "
-
-    rules = [
-        rule(
-            "number sign",
-            "the sign in words",
-            r"(?<!\w)(?:[Nn]\.?\s?[º°]\.?|[Nn]\.o|[Nn]úms?\.|[Nn]ros?\.|No\.|#)\s?(?=\d)"
-            if locale.is_es
-            else r"(?<!\w)(?:[Nn]os?\.|№|[Nn]º|#)\s?(?=\d)",
-            numero,
-        )
-    ]
-    page = locale.pick("page ", "página ")
-    rules.append(
-        rule("abbreviation", "a short form is said in full", r"(?<![\w.])p\.\s?(?=\d)", lambda m: page)
-    )
-    if locale.is_es:
-        pattern = r"(?<![\w.,])(?P<n>\d{1,3})(?P<mark>\.?[ºª°](?![CF])|\.?(?:er|ro|ra|do|da|to|ta|mo|ma|vo|va|no|na)\b)"
-        return [*rules, rule("ordinal", "an ordinal in words", pattern, spanish)]
-    return [
-        *rules,
-        rule(
-            "ordinal",
-            "an ordinal in words",
-            r"(?<![\w.,])(?P<n>\d{1,3}(?:,\d{3})*|\d+)(?:st|nd|rd|th)\b",
-            english,
-        ),
-    ]
-
-
-def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
-    """Return the rules for Roman numbers: ordinals of rulers, numbers of chapters, wars, sequels, editions."""
-    rulers = "|".join(re.escape(n) for n in sorted(glossary.rulers, key=len, reverse=True))
-    numeral = rf"(?P<roman>(?=[IVXL]+\b){ROMAN})"
-
-    def ruler(match: re.Match) -> str | None:
-        value = roman(match["roman"])
-        if not locale.is_es:
-            return f"{match['name']} the {ordinal(value, locale)}"
-        feminine = match["name"].endswith(("a", "Isabel"))
-        words = ordinal(value, locale, "f" if feminine else "m") if value <= 10 else cardinal(value, locale)
-        return f"{match['name']} {words}"
-
-    def counted(match: re.Match) -> str:
-        noun = glossary.abbreviations[locale.language].get(match["noun"], match["noun"])
-        return f"{noun} {cardinal(roman(match['roman']), locale)}"
-
-    def before(match: re.Match) -> str | None:
-        feminine = noun_gender(match.string, match.end()) == "f"
-        return ordinal(roman(match["roman"]), locale, "f" if feminine else "m", True)
-
-    name, reason = "Roman number", "a Roman number in words"
-    rules = [rule(name, reason, rf"\b(?P<name>{rulers})\s{numeral}\b", ruler)]
-    nouns = r"World War|Super Bowl|Chapter|Part|Act|Volume|Phase|Type|Article|Title|Class|Round|Book|Episode|Level"
-    if locale.is_es:
-        nouns = r"[Cc]apítulo|[Tt]omo|[Tt]ítulo|[Ff]ase|[Aa]cto|[Aa]rtículo|[Pp]arte|[Tt]ipo|[Vv]olumen|[Cc]ap\.|[Aa]rt\.|[Vv]ol\.|Super Bowl"
-        followed = r"(?=\s(?:Guerra|Congreso|Cumbre|Edición|edición|Foro|Concurso|Festival|Premio|Copa|Liga|Asamblea|Encuentro|Jornada|Conferencia|República|Feria|Simposio)\b)"
-        rules.append(rule(name, reason, rf"\b{numeral}\b{followed}", before))
-    rules.append(rule(name, reason, rf"\b(?P<noun>{nouns})\s{numeral}\b", counted))
-    sequel = (
-        r"\b(?P<noun>[A-ZÁÉÍÓÚÑ][a-záéíóúñ]+)\s(?P<roman>(?=[IVX]{2,}\b)X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))\b"
-    )
-    rules.append(rule(name, reason, sequel, counted))
-    return rules
 
 
 def between_rules(locale: Locale) -> list[Rule]:
@@ -296,6 +194,7 @@ def plain_rules(locale: Locale) -> list[Rule]:
         rule("number", reason, rf"(?<![\w.,])(?P<sign>(?<!\d\s)[-−+])?(?P<n>{n})(?![\w])", plain),
         rule("number", reason, r"(?<![\w.,])[.,](?P<n>\d+)", bare),
         rule("number", reason, rf"(?P<sign>)(?P<n>{n})", plain),
+        rule("number", reason, r"(?P<sign>)(?P<n>\d+)", plain),
     ]
 
 
@@ -305,47 +204,3 @@ def _is_year(match: re.Match) -> bool:
     if not re.fullmatch(r"1\d{3}|20\d\d", value) or re.match(_YEAR_NOT, right_of(match, "n")):
         return False
     return bool(re.search(_YEAR_BEFORE, left_of(match, "n")) or re.match(_YEAR_AFTER, right_of(match, "n")))
-
-
-_CODE_BEFORE = r"\b(?:Boeing|Flight|Route|Highway|Airbus|Lufthansa|Interstate)\s"
-
-
-def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
-    """Return the rules for letters with digits: G7, F-16, COVID-19, CO2, 5G, Boeing 737."""
-
-    def digits(text: str) -> str:
-        value = int(text)
-        if text[0] == "0":
-            return digit_words(text, locale)
-        if len(text) == 4 and 1900 <= value <= 2099:
-            return year(value, locale)
-        if not locale.is_es and len(text) == 3 and value % 100:
-            rest = (
-                f"oh {cardinal(value % 100, locale)}" if value % 100 < 10 else cardinal(value % 100, locale)
-            )
-            return f"{cardinal(value // 100, locale)} {rest}"
-        return cardinal(value, locale)
-
-    def mixed(match: re.Match) -> str:
-        said = ""
-        for run in re.findall(r"[A-ZÑ]+|\d+", match["code"]):
-            word = run.isalpha() and glossary.is_word(run, locale.language)
-            # A hyphen keeps a letter a letter: engines read "A three" with an article.
-            said += (" " if word or said.endswith(" ") else "-") if said else ""
-            said += digits(run) if run.isdigit() else run + " " if word else "-".join(run)
-        return " ".join(said.split())
-
-    def flight(match: re.Match) -> str:
-        return match["word"] + digits(match["n"])
-
-    reason = "letters one by one, the number as a number"
-    return [
-        rule(
-            "code",
-            reason,
-            r"(?<![\w.-])(?P<code>[A-ZÑ]{1,6}-?\d{1,4}(?:-?[A-Z]{1,2}\d{0,4}){0,2})(?!\w|\.\d)",
-            mixed,
-        ),
-        rule("code", reason, r"(?<![\w.,])(?P<code>\d{1,3}[A-Z]{1,2}|\d{1,2}-[A-Z])(?![\w-])", mixed),
-        rule("code", "read as it is called", rf"(?P<word>{_CODE_BEFORE})(?P<n>\d{{3}})(?![\w.,]*\d)", flight),
-    ]

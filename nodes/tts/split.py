@@ -29,7 +29,7 @@ _CONTINUES = {
 }
 _MERIDIEM = re.compile(r"\b[ap]\.\s?m\.\s*$", re.IGNORECASE)
 _ABBREVIATED = re.compile(
-    r"(?:\b(?:[Aa]pprox|[Aa]prox|[Aa]pt|dept|est|incl|ca|cf|Fig|Nos|Vol|Ed|pp|núm|Núm|pág|págs|arts?|Arts?|apdo|Apdo|cap|Gral|Lic|Ing|Dña"
+    r"(?:\b(?:[Aa]pprox|[Aa]prox|[Aa]pt|Amb|Adm|Cpl|Det|Insp|Sec|Qtr|Excm[oa]|Ilm[oa]|dept|est|incl|ca|cf|Fig|Nos|Vol|Ed|pp|núm|Núm|pág|págs|arts?|Arts?|apdo|Apdo|cap|Gral|Lic|Ing|Dña"
     r"|Gob|Dip|Cnel|Avda|avda|ctra|tel|Tel|Uds?|Vds?|Sto|Sta|Mons|EE|UU|JJ|CC|FF|RR|p|ej|Jan|Feb|Mar|Apr|Aug|Sept?"
     r"|Oct|Nov|Dec|Mon|Tues?|Wed|Thurs?|Fri|Sat|Sun|n|[A-ZÁÉÍÓÚÑ])\.)[ºª]?\s*$"
 )

@@ -167,7 +167,7 @@ def symbol_rules(locale: Locale) -> list[Rule]:
         (r"\s?÷\s?", "divided by", "entre"),
         (r"\s?±\s?", "plus or minus", "más menos"),
         (r"\s?→\s?", "to", "a"),
-        (r"(?<=\d)\s?%|(?<=\W)%", "percent", "por ciento"),
+        (r"\s?%", "percent", "por ciento"),
         (r"°", "degrees", "grados"),
         (r"§\s?", "section", "sección"),
         (r"\$", "dollars", "dólares"),

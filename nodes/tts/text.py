@@ -17,19 +17,13 @@ from functools import lru_cache
 
 from ..core.report import Report
 from .amount_rules import money_rules, percent_rules, unit_rules
+from .code_rules import code_rules, telephone_rules
 from .date_rules import date_rules
 from .glossary import Glossary, default_glossary
 from .languages import COMMON, Locale, Span, detect_language, find_locale, language_spans, sibling
 from .name_rules import abbreviation_rules, acronym_rules, brand_rules, fixed_rules, index_rules
-from .number_rules import (
-    between_rules,
-    code_rules,
-    fraction_rules,
-    order_rules,
-    plain_rules,
-    roman_rules,
-    telephone_rules,
-)
+from .number_rules import between_rules, fraction_rules, plain_rules
+from .ordinal_rules import order_rules, roman_rules
 from .rules import Change, Draft, Rule
 from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
 from .split import TAG, split_sentences

@@ -56,21 +56,25 @@ def time_rules(locale: Locale) -> list[Rule]:
 
     suffix = r"(?P<hours>\s?(?:h|hs|hrs|horas)\b\.?)?" if locale.is_es else "(?P<hours>)"
     at = rf"(?<![\w:.,])(?P<hour>\d{{1,2}}):(?P<minute>[0-5]\d)(?!\d|:\d){_HALF}?{suffix}"
+    dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?P<hours>){_HALF}"
+    if locale.is_es:
+        dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?:{_HALF}|(?P<hours>\s?(?:h|horas)\b\.?))"
     spans = rf"(?<![\w:.,$€£])(?P<first>[1-9]|1[0-2])\s?[-–]\s?(?P<hour>[1-9]|1[0-2]){_HALF}"
     between = r"(?<=:\d\d)\s?[-–]\s?(?=\d{1,2}:\d\d)|(?<=[mM]\.)[-–](?=\w)"
     return [
         rule(name, reason, r"(?<![\w:.,])(\d{1,2}):([0-5]\d):([0-5]\d)(?![\w:])", duration),
         rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
         rule(name, reason, at, clock),
+        rule(name, reason, dotted, clock),
         rule(name, reason, spans, hours),
         rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
     ]
 
 
 def _stop_after(match: re.Match) -> str:
-    """Return the full stop that the last "m." had to carry as well, at the end of a sentence."""
+    """Return the full stop that the last "m." or "h." was as well, at the end of a sentence."""
     at_end = not right_of(match).strip(" \t\n\"'»”’)")
-    return "." if match["half"] and match[0].endswith(".") and at_end else ""
+    return "." if match[0].endswith(".") and at_end else ""
 
 
 def _english_clock(hour: int, minute: int | None, half: str | None, locale: Locale) -> str:

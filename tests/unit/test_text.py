@@ -279,6 +279,11 @@ class TestReports:
         with pytest.raises(ValueError, match="there is nothing to say in"):
             normalize_text(text)
 
+    @pytest.mark.parametrize("text", ["Nov.30 500", "1st500 500 ok", "3 500 ½-5", "1.º30 500 B"])
+    def test_no_digit_is_left_where_numbers_run_together(self, text):
+        assert not re.search(r"\d", said(text, "es"))
+        assert not re.search(r"\d", said(text, "en"))
+
     def test_rare_marks_do_not_raise(self):
         assert said("a\u0361b ˈstress ʃ \ue000\x07 naïve \u200bword") == "a\u0361b ˈstress ʃ naïve word"
         assert normalize_text("one \ue000 two \x07 three").dropped == ("U+E000", "U+0007")
