@@ -26,13 +26,20 @@ from .mastering.stream import MasterStream
 
 @dataclass(frozen=True)
 class Mastered:
-    """samples: float32 (channels, n). before and after: its levels; traces: what its picture is drawn from."""
+    """samples: float32 (channels, n). before and after: their levels; traces: what `picture` is drawn from."""
 
     samples: np.ndarray
     sample_rate: int
     before: Levels
     after: Levels
     traces: tuple[Trace, Trace]
+    ceiling_dbtp: float | None
+
+    def picture(self) -> np.ndarray:
+        """Return waveform and spectrum before and after as uint8 RGB (480, 960, 3)."""
+        from .mastering.picture import draw_mastering
+
+        return draw_mastering(self.traces, (self.before, self.after), self.ceiling_dbtp)
 
 
 def master(
@@ -51,12 +58,15 @@ def master(
     sounds = [_shaped(sound) for sound in (samples, other) if sound is not None]
     n, channels = max(s.shape[1] for s in sounds), max(len(s) for s in sounds)
     sounds = [
-        s if s.shape == (channels, n) else np.pad(s.repeat(channels // len(s), 0), ((0, 0), (0, n - s.shape[1])))
+        s
+        if s.shape == (channels, n)
+        else np.pad(s.repeat(channels // len(s), 0), ((0, 0), (0, n - s.shape[1])))
         for s in sounds
     ]
     stream = MasterStream(sample_rate, channels, options, report, speakers=len(sounds))
-    made = [stream.feed(*sounds), stream.finish()]
-    return Mastered(np.concatenate(made, axis=1), sample_rate, stream.before, stream.after, stream.traces)
+    made = np.concatenate([stream.feed(*sounds), stream.finish()], axis=1)
+    ceiling = stream.options.ceiling_dbtp
+    return Mastered(made, stream.sample_rate, stream.before, stream.after, stream.traces, ceiling)
 
 
 def master_sentences(

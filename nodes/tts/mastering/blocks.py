@@ -43,6 +43,12 @@ def half_sine(taps: int) -> np.ndarray:
     return lobe / lobe.sum()
 
 
+def without_rounding(share: np.ndarray) -> np.ndarray:
+    """Return a smoothed share with 0 for what an FFT leaves where nothing was: sound there stays bit for bit."""
+    share[np.abs(share) < 1e-6] = 0
+    return share
+
+
 class Fir:
     """Convolution over blocks: out[n] = sum of kernel[k] * in[n + ahead - k], zeros outside the sound.
 
@@ -197,7 +203,7 @@ class Shape:
         self._fir, self._length = Fir([half_sine(taps)], 1, round(ahead * (taps - 1))), hops.length
 
     def feed(self, values: np.ndarray) -> np.ndarray:
-        return self._fir.feed(np.repeat(values.astype(np.float32), self._length)[None])[0]
+        return without_rounding(self._fir.feed(np.repeat(values.astype(np.float32), self._length)[None])[0])
 
     def finish(self) -> np.ndarray:
-        return self._fir.finish()[0]
+        return without_rounding(self._fir.finish()[0])

@@ -1,4 +1,4 @@
-"""The low-pass of mastering, and the split of sound into what sibilants are made of and the rest."""
+"""The low-pass of mastering, and the filters that tell sibilants from voiced sounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ LOWPASS_HZ = 9600.0
 LOWPASS_ORDER = 4
 BAND_HZ = (4800.0, 8200.0)
 """Where sibilants lie (system.md 7)."""
+LOW_HZ = 3000.0
+"""Voiced sounds have most of their energy below, sibilants next to none."""
 EDGE_HZ = 800.0
 """Width of the band's edges: 9 kHz lies outside with the full attenuation."""
 STOP_DB = 70.0
@@ -51,7 +53,7 @@ def band_applies(rate: int) -> bool:
 
 
 class Splitter:
-    """Linear-phase split of blocks: feed gives (band, low), what lies in BAND_HZ and what lies below it.
+    """Linear-phase filters: feed gives (band, low), what lies in BAND_HZ and what lies below LOW_HZ.
 
     Neither is shifted against the sound; both lag behind what was fed (2.8 ms) until `finish`.
     """
@@ -61,11 +63,11 @@ class Splitter:
 
         taps, beta = kaiserord(STOP_DB, EDGE_HZ / (rate / 2))
         taps |= 1
-        low, high = (_lowpass(taps, beta, hz / rate) for hz in BAND_HZ)
+        low, under, high = (_lowpass(taps, beta, hz / rate) for hz in (LOW_HZ, *BAND_HZ))
         if rate / 2 <= BAND_HZ[1]:
             high = np.zeros(taps)
             high[taps // 2] = 1.0  # the band ends with the sound
-        self._fir = Fir([high - low, low], channels, taps // 2)
+        self._fir = Fir([high - under, low], channels, taps // 2)
 
     def feed(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         band, low = self._fir.feed(block)

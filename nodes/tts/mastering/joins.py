@@ -34,7 +34,9 @@ def _settle_start(edge: np.ndarray) -> None:
     if len(starts):
         edge[:, : starts[np.argmin(loudest[starts])]] = 0
     else:
-        edge *= (0.5 - 0.5 * np.cos(np.pi * np.arange(edge.shape[1]) / (edge.shape[1] - 1))).astype(edge.dtype)
+        edge *= (0.5 - 0.5 * np.cos(np.pi * np.arange(edge.shape[1]) / (edge.shape[1] - 1))).astype(
+            edge.dtype
+        )
 
 
 class Joiner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,11 +28,14 @@ class GainSearch:
         channels, length = len(blocks[0]), max(1, round(rate / 1000))
         weighting, finder = KWeighting(rate, channels), PeakFinder(channels)
         self._rate = rate / length
-        powers = [weighting.feed(block).astype(np.float32) for block in blocks]
-        self._powers = _cut(powers, length).mean(axis=1, dtype=np.float64)
+        powers, peaks = _Rows(length), _Rows(length)
+        for block in blocks:
+            powers.add(weighting.feed(block), np.mean)
+            if ceiling_dbtp is not None:
+                peaks.add(finder.feed(block)[0], np.max)
         if ceiling_dbtp is not None:
-            peaks = [finder.feed(block)[0] for block in blocks] + [finder.finish()[0]]
-            self._peaks = _cut(peaks, length).max(axis=1)
+            peaks.add(finder.finish()[0], np.max)
+        self._powers, self._peaks = powers.finish(np.mean), peaks.finish(np.max)
 
     def gain(self) -> float:
         """Return the gain in dB."""
@@ -62,7 +65,19 @@ class GainSearch:
         return meter.integrated()
 
 
-def _cut(parts: list[np.ndarray], length: int) -> np.ndarray:
-    """Return consecutive values as rows of `length`, the last one filled with zeros."""
-    whole = np.concatenate(parts)
-    return np.pad(whole, (0, -len(whole) % length)).reshape(-1, length)
+class _Rows:
+    """One value for every `length` consecutive values."""
+
+    def __init__(self, length: int) -> None:
+        self._length, self._left, self._made = length, np.zeros(0, np.float32), []
+
+    def add(self, values: np.ndarray, kind: Callable[..., np.ndarray]) -> None:
+        held = np.concatenate([self._left, values])
+        whole = len(held) // self._length * self._length
+        self._left = held[whole:].copy()
+        self._made.append(kind(held[:whole].reshape(-1, self._length), axis=1))
+
+    def finish(self, kind: Callable[..., np.ndarray]) -> np.ndarray:
+        """Return all values; the last one is of a row filled up with zeros."""
+        self.add(np.zeros(-len(self._left) % self._length, np.float32), kind)
+        return np.concatenate(self._made)

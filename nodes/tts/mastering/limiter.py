@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from .blocks import Fir, Queue, gain_of, half_sine, take_together
+from .blocks import Fir, Queue, gain_of, half_sine, take_together, without_rounding
 
 CEILING_DBTP = -1.0
 OVERSAMPLING = 4
@@ -82,7 +82,7 @@ class PeakShares:
         if n < 1:
             return np.zeros((1, 0), np.float32)
         largest = maximum_filter1d(needed, self._window, mode="constant")[self._window // 2 :][:n]
-        return self._smooth.feed(largest[None])[0]
+        return without_rounding(self._smooth.feed(largest[None])[0])
 
     def finish(self) -> np.ndarray:
         return self.feed(np.zeros(self._ahead, np.float32))

@@ -16,7 +16,7 @@ from .blocks import Queue, gain_of
 TARGET_LUFS = -16.0
 MAX_GAIN_DB = 40.0
 """A take that needs more is noise: it is raised by this much."""
-MAKEUP_DB = 6.0
+MAKEUP_DB = 9.0
 """The most that is given back of what the limiter takes; a take that needs more is all peaks."""
 _ABSOLUTE, _RELATIVE = -70.0, -10.0
 _BINS, _BIN_LU = 11000, 0.01

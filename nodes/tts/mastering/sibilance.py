@@ -1,4 +1,4 @@
-"""How loud the sibilants' band is, what lies below it, and the speech around, for every millisecond."""
+"""How loud the sibilants' band is, what voiced sounds are made of, and the speech around, for every millisecond."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SibilanceMeter:
     """Measures blocks of sound, channels together.
 
     `feed` and `finish` give (band, levels): the sound in 4.8-8.2 kHz, float32 (channels, n), and float64 (4, hops) in
-    dB: the band, all below it, the whole sound, and the reference (see `blocks.Reference`), each with its own lag.
+    dB: the band, all below 3 kHz, the whole sound, and the reference (see `blocks.Reference`), each with its own lag.
     """
 
     def __init__(self, rate: int, channels: int) -> None:

@@ -16,6 +16,8 @@ CAP_S = 0.065
 RELEASE_S = 0.025
 FLOOR_DB = -30.0
 """How far down the rest of the fricative and the pause are taken, and how far under the speech a pause lies."""
+SHARE_DB = 10.0
+"""A fricative has at least this share of its energy in the band: a tone at 9 kHz is none."""
 PAUSE_S = 0.12
 """The shortest pause: closures of stops last up to 0.1 s."""
 LONGEST_S = 0.6
@@ -76,7 +78,8 @@ class _Finder:
     def feed(self, levels: np.ndarray) -> np.ndarray:
         band, low, whole, reference = levels
         pause = (whole < reference + FLOOR_DB) | (whole < SILENT_DB)
-        kinds = np.where(pause, 0, np.where(band > low, 1, 2))
+        fricative = (band > low) & (band > whole - SHARE_DB)
+        kinds = np.where(pause, 0, np.where(fricative, 1, 2))
         for kind in kinds.tolist():
             (self._in_pause, self._in_fricative, self._in_other)[kind]()
             self._hop += 1

@@ -51,17 +51,17 @@ class MasterStream:
             raise ValueError(
                 f"{speakers} speakers of {channels} channels cannot be mastered; give one or two of each"
             )
-        self._rate, self._channels = int(sample_rate), channels
-        self._options = o = options or MasterOptions()
+        self.sample_rate, self._channels = int(sample_rate), channels
+        self.options = o = options or MasterOptions()
         self._report = report
         self._two_passes = o.target_lufs is not None and o.lookahead_s is None
-        self._cleaners = [Cleaner(self._rate) for _ in range(speakers)]
-        self._join = Joiner(self._rate, o.pause_s, o.join_reach_s) if speakers == 1 else None
-        self._grid = Grid(self._rate, channels * speakers, 1.0 if self._two_passes else 0.25)
-        self._speakers = [Speaker(self._rate, channels, o) for _ in range(speakers)]
+        self._cleaners = [Cleaner(self.sample_rate) for _ in range(speakers)]
+        self._join = Joiner(self.sample_rate, o.pause_s, o.join_reach_s) if speakers == 1 else None
+        self._grid = Grid(self.sample_rate, channels * speakers, 1.0 if self._two_passes else 0.25)
+        self._speakers = [Speaker(self.sample_rate, channels, o) for _ in range(speakers)]
         ducked = speakers == 2 and o.duck_db is not None
-        self._duck = Ducker(self._rate, channels, o.duck_db) if ducked else None
-        self._meters = [LevelMeter(self._rate, channels) for _ in range(2)]
+        self._duck = Ducker(self.sample_rate, channels, o.duck_db) if ducked else None
+        self._meters = [LevelMeter(self.sample_rate, channels) for _ in range(2)]
         self.traces = self._meters[0].trace, self._meters[1].trace
         self._held: list[np.ndarray] = []
         self._limiter: Limiter | None = None
@@ -79,7 +79,7 @@ class MasterStream:
         made.append(self._leave(self._mixed([speaker.finish() for speaker in self._speakers])))
         if self._duck is not None:
             made.append(self._leave(self._duck.finish()))
-        made.append(self._noted(self._levelled() if self._two_passes else self._back.finish()))
+        made.append(self._levelled() if self._two_passes else self._noted(self._back.finish()))
         self.before, self.after = (meter.finish() for meter in self._meters)
         if self._report is not None:
             self._tell(self._report)
@@ -112,7 +112,7 @@ class MasterStream:
 
     def _new_back(self, gain_db: float | None = None) -> Chain:
         """Return the stages behind the mix; `gain_db` is the gain of all samples, None one that follows the sound."""
-        o, args = self._options, (self._rate, self._channels)
+        o, args = self.options, (self.sample_rate, self._channels)
         stages: list[Stage] = []
         if gain_db is not None:
             stages.append(Gain(self._channels, gain_db))
@@ -128,12 +128,12 @@ class MasterStream:
 
     def _levelled(self) -> np.ndarray:
         """Return what was held, at the gain that brings what leaves the limiter to the target."""
-        o, held = self._options, self._held
-        back = self._new_back(GainSearch(held, self._rate, o.target_lufs, o.ceiling_dbtp).gain())
+        o, held = self.options, self._held
+        back = self._new_back(GainSearch(held, self.sample_rate, o.target_lufs, o.ceiling_dbtp).gain())
         made = []
         while held:
-            made.append(back.feed(held.pop(0)))
-        return self._joined([*made, back.finish()])
+            made.append(self._noted(back.feed(held.pop(0))))
+        return self._joined([*made, self._noted(back.finish())])
 
     def _tell(self, report: Report) -> None:
         report.fact("before mastering", str(self.before))
@@ -153,7 +153,7 @@ class MasterStream:
         self._tell_loudness(report)
 
     def _tell_loudness(self, report: Report) -> None:
-        target, lufs = self._options.target_lufs, self.after.lufs
+        target, lufs = self.options.target_lufs, self.after.lufs
         if target is None:
             return
         if math.isinf(self.before.lufs):
