@@ -224,6 +224,15 @@ class TestStreams:
         more = 3 * len(speech(16000)) * 4
         assert self.peak(30, MasterOptions()) < self.peak(15, MasterOptions()) + 4 * more
 
+    @pytest.mark.parametrize("shapes", [[(2, 9)], [(9,)], [(1, 9), (1, 9)], []])
+    def test_what_does_not_fit_is_refused_and_loses_nothing(self, shapes):
+        stream = MasterStream(16000, 1, OFF)
+        stream.feed(np.ones((1, 5), np.float32))
+        with pytest.raises(ValueError, match=r"does not fit; give \(1, n\)"):
+            stream.feed(*(np.ones(shape, np.float32) for shape in shapes))
+        made = [stream.feed(np.ones((1, 5), np.float32)), stream.finish()]
+        assert np.concatenate(made, axis=1).sum() == 10
+
     def test_nothing_comes_of_nothing(self):
         assert list(master_sentences([], 16000)) == []
 

@@ -264,6 +264,14 @@ class TestJoins:
         assert np.abs(np.diff(np.pad(made[0], 1))).max() < 0.5 * np.pi / 2 / 33 * 1.1
         assert (made[0, 40:-40] == 0.5).all()
 
+    def test_channels_that_cross_apart_fade(self):
+        rate = 48000
+        sound = np.concatenate([tone(700, 0.1, rate), np.roll(tone(700, 0.1, rate), 17)])[:, 9:-9]
+        made = settle_ends(sound, rate)
+        steepest = np.abs(np.diff(sound)).max() + 0.5 * np.pi / 2 / 72
+        assert np.abs(np.diff(np.pad(made, ((0, 0), (1, 1))))).max() <= steepest
+        np.testing.assert_array_equal(made[:, 73:-73], sound[:, 73:-73])
+
     @pytest.mark.parametrize("n", [0, 1, 2, 3, 10, 70])
     def test_short_sentences(self, n):
         made = settle_ends(np.full((2, n), 0.5, np.float32), 22050)

@@ -6,13 +6,15 @@ import numpy as np
 
 REACH_S = 0.0015
 PAUSE_S = 0.2
+LOW = 0.25
+"""A crossing counts where no channel is above this share of the loudest sample around."""
 
 
 def settle_ends(sentence: np.ndarray, rate: int, reach_s: float = REACH_S) -> np.ndarray:
     """Return `sentence` float32 (channels, n) of the same length, silent before its first and behind its last zero.
 
     Only the outer `reach_s` at each end are touched. Of the crossings there the one nearest to zero is taken; without
-    one (a very low tone, an offset) the end is faded by a raised cosine.
+    one where all channels are low (a very low tone, an offset, wide stereo) the end is faded by a raised cosine.
     """
     reach = min(max(1, round(reach_s * rate)), sentence.shape[1] // 2)
     if not reach:
@@ -28,15 +30,15 @@ def _settle_start(edge: np.ndarray) -> None:
     mono, loudest = edge.sum(axis=0), np.abs(edge).max(axis=0)
     crossed = np.flatnonzero(np.signbit(mono[1:]) != np.signbit(mono[:-1]))
     starts = np.union1d(crossed, crossed + 1)
-    starts = starts[starts < len(mono) - 1] if len(starts) else starts
+    starts = starts[starts < len(mono) - 1]
     if not edge[:, 0].any():
         return
-    if len(starts):
-        edge[:, : starts[np.argmin(loudest[starts])]] = 0
+    best = int(starts[np.argmin(loudest[starts])]) if len(starts) else 0
+    if best and loudest[best] <= LOW * loudest.max():
+        edge[:, :best] = 0
     else:
-        edge *= (0.5 - 0.5 * np.cos(np.pi * np.arange(edge.shape[1]) / (edge.shape[1] - 1))).astype(
-            edge.dtype
-        )
+        turns = np.linspace(0, np.pi, edge.shape[1])
+        edge *= (0.5 - 0.5 * np.cos(turns)).astype(edge.dtype)
 
 
 class Joiner:

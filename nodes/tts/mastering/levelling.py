@@ -26,21 +26,25 @@ class GainSearch:
     ) -> None:
         self._ceiling, self._target = ceiling_dbtp, target
         channels, length = len(blocks[0]), max(1, round(rate / 1000))
-        weighting, finder = KWeighting(rate, channels), PeakFinder(channels)
-        self._rate = rate / length
-        powers, peaks = _Rows(length), _Rows(length)
+        self._rate, weighting, powers = rate / length, KWeighting(rate, channels), _Rows(length)
         for block in blocks:
             powers.add(weighting.feed(block), np.mean)
-            if ceiling_dbtp is not None:
-                peaks.add(finder.feed(block)[0], np.max)
+        self._powers = powers.finish(np.mean)
+        self._plain = gain_to(target, self._loudness(0.0, limited=False))
+        self._most = min(MAX_GAIN_DB, self._plain + MAKEUP_DB)
         if ceiling_dbtp is not None:
-            peaks.add(finder.finish()[0], np.max)
-        self._powers, self._peaks = powers.finish(np.mean), peaks.finish(np.max)
+            self._peaks = self._found(blocks, length, gain_of(ceiling_dbtp - 1 - self._most))
+
+    def _found(self, blocks: Sequence[np.ndarray], length: int, floor: float) -> np.ndarray:
+        finder, peaks = PeakFinder(len(blocks[0]), floor), _Rows(length)
+        for block in blocks:
+            peaks.add(finder.feed(block)[0], np.max)
+        peaks.add(finder.finish()[0], np.max)
+        return peaks.finish(np.max)
 
     def gain(self) -> float:
         """Return the gain in dB."""
-        gain = gain_to(self._target, self._loudness(0.0, limited=False))
-        most, slope = min(MAX_GAIN_DB, gain + MAKEUP_DB), 1.0
+        gain, slope = self._plain, 1.0
         before: tuple[float, float] | None = None
         for _ in range(STEPS):
             missing = gain_to(self._target, self._loudness(gain, self._ceiling is not None))
@@ -49,7 +53,7 @@ class GainSearch:
             if before is not None:
                 # Of every dB of gain the limiter leaves about the same share.
                 slope = min(1.0, max(0.25, (before[1] - missing) / (gain - before[0])))
-            before, gain = (gain, missing), min(gain + missing / slope, most)
+            before, gain = (gain, missing), min(gain + missing / slope, self._most)
             if gain == before[0]:
                 break
         return gain

@@ -45,8 +45,9 @@ class LevelMeter:
 
     def feed(self, block: np.ndarray) -> None:
         self._loudness.feed(block)
-        self._true_peak = max(self._true_peak, float(self._finder.feed(block).max(initial=0)))
         self._peak = max(self._peak, float(np.abs(block).max(initial=0)))
+        self._finder.floor = max(self._peak, self._true_peak)
+        self._true_peak = max(self._true_peak, float(self._finder.feed(block).max(initial=0)))
         self._squares += float(np.einsum("cn,cn->", block, block, dtype=np.float64))
         self._sum += float(block.sum(dtype=np.float64))
         self._n += block.size

@@ -69,6 +69,16 @@ class MasterStream:
         self._back = self._new_back()
 
     def feed(self, *sounds: np.ndarray) -> np.ndarray:
+        shapes = {np.shape(sound) for sound in sounds}
+        if (
+            len(sounds) != len(self._speakers)
+            or {s[:-1] for s in shapes} != {(self._channels,)}
+            or len(shapes) > 1
+        ):
+            raise ValueError(
+                f"sound shaped {[np.shape(s) for s in sounds]} does not fit; give ({self._channels}, n) for each of "
+                f"{len(self._speakers)} speakers, all of one length"
+            )
         clean = [cleaner.feed(sound) for cleaner, sound in zip(self._cleaners, sounds, strict=True)]
         if self._join is not None:
             clean = [self._join.feed(clean[0])]
