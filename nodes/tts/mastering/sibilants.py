@@ -1,7 +1,7 @@
 """Long fricatives in front of a pause: "yesss" becomes "yes".
 
-Speech models hold a last /s/ far longer than people do. Its first 65 ms stay as they are, a raised cosine of 25 ms takes
-it down by 30 dB, and there it stays until just before the next sound. Nothing is cut out: times do not move.
+Speech models hold a last /s/ far longer than people do. Its first 65 ms stay as they are, a raised cosine of 25 ms
+takes it down by 30 dB, and there it stays until just before the next sound. Nothing is cut out: times do not move.
 A fricative within words, one in front of the closure of a stop ("last"), and noise longer than any fricative stay.
 """
 
@@ -24,7 +24,10 @@ LONGEST_S = 0.6
 """What goes on for longer is not a fricative: noise, applause, music."""
 BRIDGE_S = 0.02
 """Shorter gaps within a fricative, or between it and the pause, do not end it."""
-GUARD_S = 0.005
+CLOSURE_DB = 8.0
+"""Down and up again by this much is the closure of a stop: in "tests" the last /s/ starts behind it."""
+GUARD_S = 0.06
+"""All is up again this long before the next loud sound: an /h/ or /f/ in front of a vowel is as low as a pause."""
 SILENT_DB = -70.0
 
 
@@ -72,6 +75,10 @@ class _Finder:
         self._hop, self._given = 0, 0
         self._start: int | None = None
         self._last = self._quiet = 0
+        self._high, self._low = (
+            0.0,
+            None,
+        )  # of the band within the fricative: its most, and its least behind that
         self._down: list[list[int | None]] = []
         self.found = 0
 
@@ -80,8 +87,11 @@ class _Finder:
         pause = (whole < reference + FLOOR_DB) | (whole < SILENT_DB)
         fricative = (band > low) & (band > whole - SHARE_DB)
         kinds = np.where(pause, 0, np.where(fricative, 1, 2))
-        for kind in kinds.tolist():
-            (self._in_pause, self._in_fricative, self._in_other)[kind]()
+        for kind, level in zip(kinds.tolist(), band.tolist(), strict=True):
+            if kind == 1:
+                self._in_fricative(level)
+            else:
+                (self._in_pause if kind == 0 else self._in_other)()
             self._hop += 1
         return self._made(self._hop - self._lag)
 
@@ -91,10 +101,16 @@ class _Finder:
             self._close()
         return self._made(self._hop)
 
-    def _in_fricative(self) -> None:
+    def _in_fricative(self, level: float) -> None:
         self._end_pause()
-        if self._start is None or self._hop - self._last > self._bridge:
-            self._start = self._hop
+        if self._low is not None:
+            self._low = min(self._low, level)
+        elif level < self._high - CLOSURE_DB:
+            self._low = level
+        opened = self._low is not None and level > self._low + CLOSURE_DB
+        if self._start is None or opened or self._hop - self._last > self._bridge:
+            self._start, self._high, self._low = self._hop, level, None
+        self._high = max(self._high, level)
         self._last, self._quiet = self._hop, 0
 
     def _in_pause(self) -> None:
