@@ -1,14 +1,14 @@
 """Mastering of speech: from the takes of a voice to sound of broadcast level. What nodes and command line call.
 
-Order: joins | low-pass | de-esser | long fricatives | (second speaker, ducked) | loudness | room tone | true-peak limit.
+Order: joins | low-pass | de-esser | long fricatives | second speaker, ducked | loudness | room tone | true-peak limit.
 Every stage carries its state over blocks of a fixed grid, so sound that comes sentence by sentence gives the same
 samples as one that comes whole. Loudness has two forms, in both of which that holds:
 
 - `lookahead_s` None, two passes: the gain is the same for the whole take and found by measuring what leaves the
   limiter. Nothing leaves before the last sentence came. It ends within 0.3 LU of the target (0.02 on speech).
 - `lookahead_s` a number: the gain follows all that was heard and that many seconds to come; it rises by 1 dB/s at most.
-  Sound leaves at most `lookahead_s` + 1.7 s behind what came in, and memory does not grow. 15 s of a sentence that needs
-  5 dB of limiting end 0.3 LU under the target at 3 s, 0.8 LU at 0.4 s; after a minute 0.1 and 0.3 LU are left.
+  Sound leaves at most `lookahead_s` + 1.7 s behind what came in, and memory does not grow. 15 s of a sentence that
+  needs 5 dB of limiting end 0.3 LU under the target at 3 s, 0.8 LU at 0.4 s; after a minute 0.1 and 0.3 LU are left.
 """
 
 from __future__ import annotations
