@@ -63,7 +63,6 @@ INFILL_MODES = ("stabilise", "infill")
 AREA_JUMP = 0.3
 CUT_DIFFERENCE = 0.25
 """Mean absolute difference of neighbours above which there is a cut."""
-TRIED_GAP = 8
 
 GHOST_PX = 4
 """How far hands may wander between source and result before they count as a second pair."""
