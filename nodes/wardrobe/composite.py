@@ -13,6 +13,7 @@ import torch
 
 from ..core.frames import FrameStream, RunContext
 from .checks import check_choice, check_images, check_mask, problem, spans
+from .distance import bounds
 from .limits import BLOCKY_EDGES, BLOCKY_GRIDS, BLOCKY_MODES, BLOCKY_SHARE, RECTANGLE_LINES, THRESHOLD
 from .stitch import Full, PatchedStream, Stitch, as_float, full_shape, patch_images, store
 
@@ -88,23 +89,28 @@ def paint(frame: torch.Tensor, crop: torch.Tensor, alpha: torch.Tensor, stitch: 
     ValueError if the crop is not finite where `alpha` (h,w) is above 0.
     """
     (rows, columns), own = stitch.window(index)
-    area, new, weight = frame[rows, columns], crop[own], alpha[own]
-    new, weight = new.to(area.device, torch.float32), weight.to(area.device, torch.float32)
-    made = blend(as_float(area), new, weight)
-    painted = weight > 0
-    if not bool(torch.isfinite(made[painted]).all()):
+    area, weight = frame[rows, columns], alpha[own].to(frame.device, torch.float32)
+    where = bounds((weight > 0).cpu().numpy())
+    if where is None:
+        return
+    area, weight = area[where], weight[where]
+    made = blend(as_float(area), crop[own][where].to(area.device, torch.float32), weight)
+    # One sum tells whether anything is wrong; what and where only then.
+    if not bool(torch.isfinite(made.sum())) and not bool(torch.isfinite(made[weight > 0]).all()):
         raise problem(
             NODE, "generated", f"not finite inside the mask in frame {index}", "numbers; decode it anew"
         )
-    store(area, made, painted[..., None])
+    if area.dtype == torch.float32:
+        area.copy_(made)
+    else:
+        store(area, made, (weight > 0)[..., None])
 
 
 def blend(source: torch.Tensor, generated: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     """Return (...,3): the source's bits where alpha (...) is 0, the generated ones where it is 1, a mix between."""
     alpha = alpha[..., None]
-    # lerp rounds at both ends, and a NaN times 0 is NaN.
-    mixed = torch.where(alpha >= 1, generated, torch.lerp(source, generated, alpha))
-    return torch.where(alpha <= 0, source, mixed)
+    # torch.lerp counts from the nearer end, so it is exact at 1; at 0 a NaN or infinity would still come through.
+    return torch.where(alpha <= 0, source, torch.lerp(source, generated, alpha))
 
 
 def check_source(node: str, name: str, source: Full, stitch: Stitch) -> None:
