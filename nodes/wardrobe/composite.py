@@ -121,7 +121,7 @@ def check_source(node: str, name: str, source: Full, stitch: Stitch) -> None:
         raise problem(node, name, got, f"{wanted}, what was cropped")
 
 
-def blockiness(mask: torch.Tensor, ctx: RunContext | None = None) -> Blocky:
+def blockiness(mask: torch.Tensor) -> Blocky:
     """Return how blocky a MASK (T,H,W) is, on the grid where it is most so.
 
     The share of steps between neighbouring pixels that lie on multiples of 8, 16 or 32 px from the crop's corner, all
@@ -131,7 +131,7 @@ def blockiness(mask: torch.Tensor, ctx: RunContext | None = None) -> Blocky:
     # One frame that stands for all is counted once.
     frames = mask[:1] if mask.stride(0) == 0 else mask
     on_line = [[np.zeros(n - 1, np.int64) for n in frames.shape[:0:-1]] for _ in range(2)]
-    for span in spans(len(frames), ctx):
+    for span in spans(len(frames)):
         for level, cut in enumerate((frames[span] >= THRESHOLD, frames[span] > 0)):
             pixels = cut.cpu().numpy()
             for lines, axis in zip(on_line[level], (2, 1), strict=True):
@@ -151,7 +151,7 @@ def blockiness(mask: torch.Tensor, ctx: RunContext | None = None) -> Blocky:
 
 
 def _guard(mask: torch.Tensor, on_blocky: str, ctx: RunContext) -> None:
-    found = blockiness(mask, ctx)
+    found = blockiness(mask)
     if not found.suspicious:
         return
     got = f"blocky: {found.share:.0%} of its outline lies on a grid of {found.grid} px"

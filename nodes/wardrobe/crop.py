@@ -7,6 +7,7 @@ slit of 3 px that is lost at 1080x1920 survives inside a 640x896 crop.
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,14 +88,14 @@ def cut_images(images: Full, stitch: Stitch, ctx: RunContext | None = None) -> t
     ctx = ctx or RunContext()
     width, height = stitch.size
     crop, at = torch.empty((stitch.frames, height, width, 3)), 0
-    for run in full_chunks(images, ctx):
-        for frame in run[: max(0, stitch.kept - at)]:
-            x, y, w, h = (int(v) for v in stitch.boxes[at])
-            crop[at] = as_float(_cut_frame(frame, x, y, w, h))
-            at += 1
-        ctx.tick(at, stitch.kept)
-        if at == stitch.kept:
-            break
+    with closing(full_chunks(images, ctx)) as runs:
+        for run in runs:
+            for frame in run[: stitch.kept - at]:
+                crop[at] = as_float(_cut_frame(frame, *(int(v) for v in stitch.boxes[at])))
+                at += 1
+            ctx.tick(at, stitch.kept)
+            if at == stitch.kept:
+                break
     crop[at:] = crop[at - 1]
     return crop
 

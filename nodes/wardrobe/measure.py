@@ -5,6 +5,7 @@ Levels are of 255. Frames are compared as float; equal bits are equal whatever t
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..core.metrics import LUMA, ssim
 from .checks import check_mask, problem
 from .composite import blockiness, check_source
 from .limits import THRESHOLD
-from .stitch import Full, Stitch, as_float, full_chunks, full_shape
+from .stitch import Full, Stitch, as_float, full_shape, paired_runs
 
 NODE = "Wardrobe Metrics"
 HEAT_SIDE = 512
@@ -71,9 +72,7 @@ def measure(
         got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (full_shape(NODE, "result", result), shape))
         raise problem(NODE, "result", got, f"{wanted} as source")
     if stitch is None:
-        n, height, width = shape
-        stitch = Stitch(shape, np.repeat([[0, 0, width, height]], n, 0), n, 1, False, "")
-        fits = "source"
+        stitch, fits = Stitch.whole(shape), "source"
     else:
         check_source(NODE, "source", source, stitch)
         fits = "the crop"
@@ -81,16 +80,15 @@ def measure(
     if occluders is not None:
         occluders = check_mask(NODE, "occluders", occluders, stitch.frames, stitch.size, fits)
     sums = _Sums(shape, stitch, loop)
-    at = 0
-    for old, new in zip(full_chunks(source, ctx), full_chunks(result, ctx), strict=True):
-        for i in range(len(old)):
-            index = at + i
-            alpha, hands = _on_frame(mask, stitch, index), None
-            if occluders is not None:
-                hands = _on_frame(occluders, stitch, index) >= THRESHOLD
-            sums.add(as_float(old[i]).cpu().numpy(), as_float(new[i]).cpu().numpy(), alpha, hands, index)
-        at += len(old)
-        ctx.tick(at, shape[0])
+    with closing(paired_runs((source, result), ctx)) as runs:
+        for start, (old, new) in runs:
+            for i in range(len(old)):
+                alpha, hands = _on_frame(mask, stitch, start + i), None
+                if occluders is not None:
+                    hands = _on_frame(occluders, stitch, start + i) >= THRESHOLD
+                pair = (as_float(x[i]).cpu().numpy() for x in (old, new))
+                sums.add(*pair, alpha, hands, start + i)
+            ctx.tick(start + len(old), shape[0])
     return sums.measures(blockiness(mask).share), sums.heat()
 
 

@@ -52,7 +52,7 @@ def repaste(
         got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (full_shape(NODE, "source", source), shape))
         raise problem(NODE, "source", got, f"{wanted} as base")
     if stitch is None:
-        stitch = _whole(shape)
+        stitch = Stitch.whole(shape)
         occluders = check_mask(NODE, "occluders", occluders, shape[0], (shape[2], shape[1]), "base")
         if generated is not None or matte == "colour_line":
             raise problem(NODE, "stitch", "not connected", "that of the crop: matte and generated lie in it")
@@ -118,7 +118,11 @@ def _lay_over(
     old = as_float(photo).cpu()
     # The bits themselves, never through another format.
     same = photo.dtype == area.dtype
-    area.copy_(torch.where(hands[..., None].to(area.device), photo if same else _like(old, area), area))
+    area.copy_(
+        torch.where(
+            hands[..., None].to(area.device), photo.to(area.device) if same else _like(old, area), area
+        )
+    )
     if matte == "hard" or not band_px:
         return
     if matte == "soft":
@@ -149,8 +153,3 @@ def _local_mean(pixels: np.ndarray, area: np.ndarray, radius: int) -> tuple[np.n
         pixels * weight[..., None], -1, side, normalize=False, borderType=cv2.BORDER_CONSTANT
     )
     return total / np.maximum(count, 1)[..., None], count > 0.5
-
-
-def _whole(shape: tuple[int, int, int]) -> Stitch:
-    n, height, width = shape
-    return Stitch(shape, np.repeat([[0, 0, width, height]], n, 0), n, 1, False, "")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -35,6 +34,12 @@ class Stitch:
         boxes = np.array(self.boxes, np.int32)
         boxes.flags.writeable = False
         object.__setattr__(self, "boxes", boxes)
+
+    @classmethod
+    def whole(cls, shape: tuple[int, int, int]) -> Stitch:
+        """Return the stitch of frames (T, H, W) that were not cropped."""
+        n, height, width = shape
+        return cls(shape, np.repeat([[0, 0, width, height]], n, 0), n, 1, False, "")
 
     @property
     def size(self) -> tuple[int, int]:
@@ -70,7 +75,7 @@ def full_shape(node: str, name: str, full: Full) -> tuple[int, int, int]:
     return tuple(check_images(node, name, full).shape[:3])
 
 
-def full_chunks(full: Full, ctx: RunContext) -> Iterator[torch.Tensor]:
+def full_chunks(full: Full, ctx: RunContext) -> Generator[torch.Tensor, None, None]:
     """Yield the frames in runs of CHUNK (the last may be shorter): float in 0..1 of an IMAGE, uint8 of a stream."""
     if not isinstance(full, FrameStream):
         for start in range(0, len(full), CHUNK):
@@ -110,9 +115,10 @@ def patch_images(fulls: tuple[Full, ...], patch: Patch, ctx: RunContext) -> torc
     """Return `patch` of every run of frames as one IMAGE, whatever the inputs are."""
     n, height, width = full_shape("", "frames", fulls[0])
     made = torch.empty((n, height, width, 3), dtype=torch.float32)
-    for start, run in _runs(fulls, ctx):
-        made[start : start + len(run[0])] = as_float(patch(start, run))
-        ctx.tick(start + len(run[0]), n)
+    with closing(paired_runs(fulls, ctx)) as runs:
+        for start, run in runs:
+            made[start : start + len(run[0])] = as_float(patch(start, run))
+            ctx.tick(start + len(run[0]), n)
     return made
 
 
@@ -124,22 +130,20 @@ class PatchedStream(FrameStream):
         self.info = fulls[0].info
 
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
-        with closing(_runs(self._fulls, ctx)) as runs:
+        with closing(paired_runs(self._fulls, ctx)) as runs:
             for start, run in runs:
                 frames = self._patch(start, run)
                 for i in range(0, len(frames), n):
                     yield frames[i : i + n], None
 
 
-def _runs(fulls: tuple[Full, ...], ctx: RunContext) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+def paired_runs(
+    fulls: tuple[Full, ...], ctx: RunContext
+) -> Generator[tuple[int, tuple[torch.Tensor, ...]], None, None]:
+    """Yield (first frame, the same run of frames of each); use with `closing`, so that streams end with their consumer."""
     with ExitStack() as stack:
         sources = [stack.enter_context(closing(full_chunks(full, ctx))) for full in fulls]
         start = 0
         for run in zip(*sources, strict=True):
             yield start, run
             start += len(run[0])
-
-
-def frame_rate(full: Full) -> Fraction | None:
-    """Return the rate of a stream; an IMAGE has none."""
-    return full.info.fps if isinstance(full, FrameStream) else None

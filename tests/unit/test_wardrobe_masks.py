@@ -73,6 +73,12 @@ def test_keep_thin_leaves_a_broad_outline_feathered():
     alpha = masks.inward_feather(ellipse, 4, True)
     rim = ellipse & (distance.inside_distance(ellipse) <= 1)
     assert (alpha[rim] == 1).mean() < 0.05
+    turned = (np.abs((x - 80) * 0.8 + (y - 100) * 0.6) < 40) & (np.abs((x - 80) * 0.6 - (y - 100) * 0.8) < 50)
+    square = (np.abs(x - 80) < 40) & (np.abs(y - 100) < 50)
+    for corners in (turned, square, distance.grow(square, 2)):
+        rim = corners & (distance.inside_distance(corners) <= 1)
+        for px in (4, 8):
+            assert masks.inward_feather(corners, px, True)[rim].max() < 0.5
 
 
 def test_growing_comes_first(scene):

@@ -109,6 +109,14 @@ def test_poisson_is_the_identity_up_to_a_level_at_borders_and_for_two_blobs():
     assert torch.equal(healed[0][~inside], tinted[0][~inside])
 
 
+def test_poisson_paints_a_garment_in_the_plates_colour():
+    plate = torch.tensor([90, 80, 70]).div(255).expand(1, 96, 128, 3).clone()
+    patch = torch.tensor([190, 170, 150]).div(255).expand(1, 96, 128, 3).clone()
+    mask = middle(1)
+    made = seam_blend(patch, plate, mask, "poisson")[0][mask[0].bool()]
+    assert float((made - plate[0, 0, 0]).abs().max()) * 255 <= 2
+
+
 def test_what_seam_blend_refuses():
     source, mask = smooth(), middle()
     for given, text in (
