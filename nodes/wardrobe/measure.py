@@ -43,8 +43,9 @@ class Measures:
     blocky: float
 
     def as_dict(self) -> dict:
-        """Return the numbers for JSON: an infinite PSNR as the text "inf"."""
-        return {k: "inf" if v == float("inf") else v for k, v in asdict(self).items()}
+        """Return the numbers for JSON: an infinite PSNR as the text "inf", what cannot be measured as None."""
+        found = asdict(self)
+        return {k: "inf" if v == float("inf") else None if v != v else v for k, v in found.items()}
 
 
 def measure(

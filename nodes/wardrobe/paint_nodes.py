@@ -117,11 +117,11 @@ class Repaste(io.ComfyNode):
             inputs=[
                 full_input("base", "The result, from Wardrobe Composite."),
                 full_input("source", "The full frames that were cropped."),
-                io.Mask.Input(
-                    "occluders", tooltip="Hands over the crop (connect stitch), or over the full frames."
-                ),
                 StitchSocket.Input(
                     "stitch", optional=True, tooltip="From Subject Crop; occluders then lie in it."
+                ),
+                io.Mask.Input(
+                    "occluders", tooltip="Hands over the crop (connect stitch), or over the full frames."
                 ),
                 io.Image.Input(
                     "generated", optional=True, tooltip="The crop repainted; colour_line needs it."

@@ -30,6 +30,8 @@ from .limits import (
 
 NODE = "Seam Blend"
 _MIN_PX = 64
+_MIN_CLONE = 3
+"""seamlessClone fails in its solver for masks that are narrower."""
 
 
 def seam_blend(
@@ -166,6 +168,8 @@ def _poisson(new: np.ndarray, old: np.ndarray, alpha: np.ndarray) -> np.ndarray:
 
     inside = np.pad((alpha[area] > 0).astype(np.uint8) * 255, POISSON_BORDER_PX)
     x, y, w, h = cv2.boundingRect(inside)
+    if min(w, h) < _MIN_CLONE:
+        return new
     cloned = cv2.seamlessClone(padded(new), padded(old), inside, (x + w // 2, y + h // 2), cv2.NORMAL_CLONE)
     b = POISSON_BORDER_PX
     made = new.copy()

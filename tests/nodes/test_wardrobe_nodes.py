@@ -19,6 +19,22 @@ IDS = {
     "SubjectCrop", "SubtractOccluders", "PixelMask", "LatentMask", "ApplyLatentMask", "Composite", "SeamBlend",
     "Repaste", "MaskCache", "MaskInfill", "LoopWrap", "LoopClose", "Metrics", "GhostCheck", "MouthMask",
 }  # fmt: skip
+SOCKETS = {
+    "SubjectCrop": "images mask mode align pad_fraction pad_px overflow frame_rule on_bad_length > "
+    "IMAGE MASK WARDROBE_STITCH INT INT INT",
+    "SubtractOccluders": "mask occluders grow_px clearance_px threshold keep_holes > MASK MASK STRING",
+    "PixelMask": "mask feather_px feather_mode keep_thin threshold > MASK",
+    "LatentMask": "mask vae grid grow_px custom > LATENT_MASK IMAGE",
+    "ApplyLatentMask": "video_latent latent_mask audio_latent audio_mode fps > LATENT",
+    "Composite": "source generated stitch mask on_blocky occluders > IMAGE",
+    "SeamBlend": "generated source mask mode latent_mask > IMAGE",
+    "Repaste": "base source stitch occluders generated matte band_px > IMAGE",
+    "MaskCache": "images mask key mode subfolder > MASK STRING BOOLEAN",
+    "MaskInfill": "mask images stride mode max_gap > MASK STRING",
+    "Metrics": "source result stitch mask occluders loop > STRING IMAGE",
+    "GhostCheck": "occluders_source occluders_result tolerance_px > BOOLEAN STRING MASK",
+}
+"""Inputs and outputs that graphs rely on, in this order; further ones come behind them."""
 WIDGETS = ("INT", "FLOAT", "STRING", "COMBO", "BOOLEAN")
 
 
@@ -63,6 +79,14 @@ def test_fifteen_nodes_that_describe_themselves(classes):
         assert page.startswith("# "), name
         for i in schema.inputs:
             assert i.id in page, f"{name}: the page does not name {i.id}"
+
+
+def test_sockets_only_ever_grow_at_the_end(classes):
+    for name, line in SOCKETS.items():
+        inputs, outputs = (part.split() for part in line.split(">"))
+        schema = classes[name].GET_SCHEMA()
+        assert [i.id for i in schema.inputs][: len(inputs)] == inputs, name
+        assert [o.get_io_type() for o in schema.outputs][: len(outputs)] == outputs, name
 
 
 def test_no_node_makes_a_mask_of_a_latent_mask(classes):

@@ -99,6 +99,9 @@ def test_nan_counts_as_changed_and_mismatch_is_refused():
     result = source.clone()
     result[1, 3, 3] = float("nan")
     assert measure(source, result, mask)[0].outside_changed_px == 1
+    small = measure(source[:, :8, :8], result[:, :8, :8], mask[:, :8, :8])[0].as_dict()
+    assert small["ssim"] is None  # the window of 11x11 does not fit
+    assert json.loads(json.dumps(small, allow_nan=False)) == small
     with pytest.raises(ValueError, match="Wardrobe Metrics: result is 1 frames of 20x20; expected 2 frames"):
         measure(source, result[:1], mask)
 

@@ -100,6 +100,12 @@ def test_poisson_is_the_identity_up_to_a_level_at_borders_and_for_two_blobs():
     for mask in (*masks, torch.ones(96, 128)):
         made = seam_blend(source, source, mask[None], "poisson")
         assert float((made - source).abs().max()) * 255 <= 1.5
+    for height, width in ((1, 1), (1, 30), (30, 2), (2, 2), (3, 3)):
+        tiny = torch.zeros(1, 96, 128)
+        tiny[0, 40 : 40 + height, 50 : 50 + width] = 1
+        assert float((seam_blend(source, source, tiny, "poisson") - source).abs().max()) * 255 <= 1.5
+    line = torch.eye(96, 128)[None]
+    assert float((seam_blend(source, source, line, "poisson") - source).abs().max()) * 255 <= 1.5
     none = seam_blend(source, 1 - source, torch.zeros(1, 96, 128), "poisson")
     assert torch.equal(none, source)
     tinted = (source + 0.15).clamp(0, 1)
