@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import packets
 from .common import avatar_roots, print_facts, progress_to_stderr
-from .options import build_options, model_of, model_options, plan_of, tools_of
+from .options import build_options, engine_choice, model_of, model_options, plan_of, tools_of
 
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     shared.add_argument(
         "--fps", dest="source_fps", help="rate of the avatar (default: the clip's; 25 for pictures)"
     )
-    how = [common, model_options(), build_options(), shared]
+    how = [common, engine_choice(), model_options(), build_options(), shared]
 
     build = actions.add_parser("build", parents=how, help="from a picture, a folder of pictures or a clip")
     build.add_argument("source", type=Path)
@@ -44,9 +44,9 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.engines import maker_of
+    from ..nodes.avatars.names import check_new_id
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.make_avatar import make_avatar
-    from ..nodes.musetalk.presenters import check_new_id
 
     if args.id is not None:
         check_new_id(args.id)
@@ -54,7 +54,8 @@ def _run_build(args: argparse.Namespace) -> int:
     plan = plan_of(args, model)
     source = plan.open(args.source)
     tools = tools_of(args, plan, model)
-    packet, new = make_avatar(ctx, model, source, plan, tools, avatar_roots(args)[0], args.id, args.rebuild)
+    make, root = maker_of(model).make, avatar_roots(args)[0]
+    packet, new = make(ctx, model, source, plan, tools, root, args.id, args.rebuild)
     facts = {
         **packets.packet_facts(packet),
         "state": "built" if new else "kept",
@@ -67,17 +68,22 @@ def _run_build(args: argparse.Namespace) -> int:
 def _run_fleet(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
+    from ..nodes.avatars.engines import maker_of
+    from ..nodes.avatars.fleet import build_fleet, fleet_sources, split_names
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.fleet import build_fleet, fleet_sources, split_names
 
     if args.report and (args.report.is_dir() or not args.report.resolve().parent.is_dir()):
         raise ValueError(f"--report {str(args.report)!r} must be a file in a folder that is there")
     names = split_names(args.specific) if args.specific is not None else []
     model, sources = model_of(args), fleet_sources(args.folder, names)
     plan = plan_of(args, model)
-    tools = tools_of(args, plan, model)
+    tools, root, make = tools_of(args, plan, model), avatar_roots(args)[0], maker_of(model).make
+
+    def build(ctx, avatar_id, path):
+        return make(ctx, model, plan.open(path), plan, tools, root, avatar_id, args.rebuild)
+
     each = None if args.json else lambda item: print(item.line(), flush=True)
-    report = build_fleet(RunContext(), model, sources, plan, tools, avatar_roots(args)[0], args.rebuild, each)
+    report = build_fleet(RunContext(), sources, build, each)
     facts = {"summary": report.summary(), "items": [asdict(i) for i in report.items]}
     if args.report:
         part = args.report.with_name(f".part-{os.getpid()}.json")
@@ -88,16 +94,17 @@ def _run_fleet(args: argparse.Namespace) -> int:
 
 
 def _run_check(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.engines import maker_of
     from ..nodes.core.audio import open_audio
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.preflight import preflight
 
     model = model_of(args)
     plan = plan_of(args, model)
     audio = open_audio(args.audio) if args.audio else None
-    found = preflight(RunContext(), args.source, model, plan, tools_of(args, plan, model), audio)
+    tools = tools_of(args, plan, model)
+    found = maker_of(model).preflight(RunContext(), args.source, model, plan, tools, audio)
     if args.out:
-        packets.write_png(args.out, found.overlay())
+        packets.write_png(args.out, found.picture)
     if args.json:
         print_facts(args, {"facts": list(found.facts), "problems": list(found.problems), "box": found.box})
     else:

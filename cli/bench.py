@@ -7,10 +7,13 @@ import json
 import sys
 from pathlib import Path
 
+from .options import engine_choice
+
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
     bench = commands.add_parser(
         "bench",
+        parents=[engine_choice()],
         help="measure this machine: peaks, each stage, the whole path, beside the loop as upstream runs it",
         description="Speeds are frames per second; ratios are to the row baseline of the same run, upstream's loop, and "
         "to the fastest eager one. Random weights with --size full, so no model is needed. Without git beside the pack, "
@@ -60,7 +63,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 def _bench(args: argparse.Namespace) -> int:
     import torch
 
-    from ..nodes.core.bench import Row, table
+    from ..nodes.core.bench import Row, row_text, table
     from ..nodes.core.bench_video import bench_splice, splice_text
     from ..nodes.core.images import parse_size
     from ..nodes.musetalk.bench import BACKENDS, BenchOptions, run_bench
@@ -73,6 +76,9 @@ def _bench(args: argparse.Namespace) -> int:
         raise ValueError(f"device {args.device!r}: torch sees no CUDA card here; use --device cpu")
     if args.rest and not args.live:
         raise ValueError("--rest goes with --live")
+    for flag in ("overlap", "calibrate"):
+        if args.engine == "ditto" and getattr(args, flag):
+            raise ValueError(f"--{flag} is for --engine musetalk")
     if args.overlap:
         return _bench_overlap(args, device)
     if args.live:
@@ -80,6 +86,8 @@ def _bench(args: argparse.Namespace) -> int:
 
         precisions = _words(args.precision) or (("fp16",) if card else ("fp32",))
         return bench_live(args, device, precisions, _numbers(args.batches))
+    if args.engine == "ditto":
+        return _ditto(args, device)
     options = BenchOptions(
         device,
         size=args.size or ("full" if card else "embedded"),
@@ -90,15 +98,7 @@ def _bench(args: argparse.Namespace) -> int:
         seconds=0.2 if args.quick else 1.0,
     )
 
-    def show(row: Row) -> None:
-        what = row.skipped or (f"{row.fps:.1f} fps" if row.fps else f"{row.seconds:.2f} s")
-        print(
-            f"{row.stage}, {row.backend}, {row.precision}, batch {row.batch}: {what}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    facts = run_bench(options, show)
+    facts = run_bench(options, lambda row: print(row_text(row), file=sys.stderr, flush=True))
     facts["nv12"] = bench_splice(*options.frame, rounds=9 if args.quick else 25)
     known = {field: facts[field] for field in ("machine", "peaks", "parity")}
     for name, value in known["machine"].items():
@@ -114,6 +114,14 @@ def _bench(args: argparse.Namespace) -> int:
     if args.calibrate:
         _print_advice(facts["advice"])
     _keep(args, facts)
+    return 0
+
+
+def _ditto(args: argparse.Namespace, device) -> int:
+    precisions = _words(args.precision) or (("fp16",) if device.type == "cuda" else ("fp32",))
+    from .bench_ditto import bench_ditto
+
+    _keep(args, bench_ditto(args, device, precisions, _numbers(args.batches), _words(args.backends)))
     return 0
 
 

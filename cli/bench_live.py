@@ -10,9 +10,14 @@ import sys
 def bench_live(
     args: argparse.Namespace, device, precisions: tuple[str, ...], batches: tuple[int, ...]
 ) -> int:
-    """Run and print the live bench on torch `device`; of precisions the first one counts."""
+    """Run and print the live bench of args.engine on torch `device`; of precisions the first one counts."""
+    from ..nodes.core.bench_live import LiveOptions, live_table
     from ..nodes.core.images import parse_size
-    from ..nodes.musetalk.bench_live import LiveOptions, live_table, run_live
+
+    if args.engine == "ditto":
+        from ..nodes.ditto.bench_live import run_live
+    else:
+        from ..nodes.musetalk.bench_live import run_live
 
     options = LiveOptions(
         device,
@@ -34,8 +39,11 @@ def bench_live(
         print(f"warning: {warning}")
     print(f"cold, from the call to the first chunk on the host: {facts['cold_ms']} ms")
     print(live_table(facts["rows"]))
-    facts["distance"] = _distance()
-    print("live features against the whole file's, embedded model, bundled sentence: " + facts["distance"])
+    if args.engine == "musetalk":
+        facts["distance"] = _distance()
+        print(
+            "live features against the whole file's, embedded model, bundled sentence: " + facts["distance"]
+        )
     for sample in facts["memory"]:
         print("memory: " + ", ".join(f"{k} {v}" for k, v in sample.items()))
     if args.json:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from .common import model_root, print_facts
-from .options import device_of, engine_options, model_of, model_options
+from .options import device_of, engine_choice, engine_options, model_of, model_options
 
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
     engine = commands.add_parser("engine", help="build, list, check and delete engines").add_subparsers(
         required=True
     )
-    how = [common, model_options(), engine_options()]
+    how = [common, engine_choice(), model_options(), engine_options()]
     build = engine.add_parser(
         "build",
         parents=how,
@@ -34,8 +34,8 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _run_build(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.engines import build_engine
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.engine import build_engine
 
     ctx = RunContext(device_of(args), engine_cache=model_root(args) / "engines")
     facts = build_engine(ctx, model_of(args), args.batch)

@@ -15,9 +15,21 @@ def model_options() -> argparse.ArgumentParser:
     p.add_argument(
         "--checkpoint",
         default="embedded",
-        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights (default: embedded)",
+        help="embedded, musetalk-1.5, musetalk-1.0 or a folder of weights; of ditto embedded or ditto (default: embedded)",
     )
     p.add_argument("--precision", default="fp32", help="fp32, fp16 or fp8 (default: fp32)")
+    return p
+
+
+def engine_choice() -> argparse.ArgumentParser:
+    """Return the option that chooses the engine."""
+    p = argparse.ArgumentParser(add_help=False)
+    p.add_argument(
+        "--engine",
+        default="musetalk",
+        choices=("musetalk", "ditto"),
+        help="musetalk moves the mouth, ditto the whole head (default: musetalk)",
+    )
     return p
 
 
@@ -69,6 +81,9 @@ def build_options() -> argparse.ArgumentParser:
     p.add_argument(
         "--background", help="colour under transparent parts: name, #rrggbb or r,g,b (default: black)"
     )
+    p.add_argument(
+        "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
+    )
     p.add_argument("--preset", help="1.5 or 1.0: crop and mask as MuseTalk's own scripts")
     p.add_argument(
         "--mask", help="mouth, lower face, jaw, raw or neck (default: mouth; embedded model: lower face)"
@@ -83,7 +98,16 @@ def build_options() -> argparse.ArgumentParser:
         "--blur", type=float, help="feather of jaw, raw, neck as a share of the side (default: 0.1)"
     )
     p.add_argument(
-        "--missing", help="frames without a face: passthrough, hold or error (default: passthrough)"
+        "--crop-scale", type=float, help="ditto: side of the crop over the landmarks' extent (default: 2.3)"
+    )
+    p.add_argument(
+        "--crop-shift",
+        metavar="X,Y",
+        help="ditto: of the crop's centre along and down the face, in sides (default: 0,-0.125)",
+    )
+    p.add_argument("--upright", action="store_true", help="ditto: do not turn the crop with the head")
+    p.add_argument(
+        "--smoothing", type=int, help="ditto: frames the poses of a clip are averaged over, odd (default: 13)"
     )
     return p
 
@@ -105,22 +129,24 @@ def search_roots(args: argparse.Namespace) -> list[Path]:
 
 
 def model_of(args: argparse.Namespace):
-    """Return the handle of --checkpoint, --precision and, where the command has it, --backend."""
-    from ..nodes.musetalk.handle import MuseTalkModel
-
+    """Return the handle of --checkpoint, --precision and, where the command has them, --engine and --backend."""
+    if getattr(args, "engine", "musetalk") == "ditto":
+        from ..nodes.ditto.handle import DittoModel as Model
+    else:
+        from ..nodes.musetalk.handle import MuseTalkModel as Model
     backend = getattr(args, "backend", "auto")
-    return MuseTalkModel(args.checkpoint, args.precision, tuple(search_roots(args)), backend)
+    return Model(args.checkpoint, args.precision, tuple(search_roots(args)), backend)
 
 
 def plan_of(args: argparse.Namespace, model):
-    """Return the BuildPlan of the build options; `args` may also have fps and size."""
+    """Return the plan of the build options for the model's engine; `args` may also have fps and size."""
+    from ..nodes.avatars.engines import maker_of
     from ..nodes.core.faces import parse_choice
     from ..nodes.core.images import parse_box
     from ..nodes.core.timeline import parse_fps
-    from ..nodes.musetalk.make_avatar import BuildPlan
 
     fps = getattr(args, "source_fps", None)
-    return BuildPlan(
+    return maker_of(model).plan(
         fps=parse_fps(fps) if fps else None,
         size=parse_size_option(args.size),
         max_frames=args.max_frames,
@@ -135,12 +161,42 @@ def tools_of(args: argparse.Namespace, plan, model):
     """Return the face tools of --detector, or None where the box is given."""
     if plan.boxes:
         return None
-    from ..nodes.musetalk.find_faces import open_face_tools
+    from ..nodes.avatars.engines import maker_of
 
-    return open_face_tools(args.detector, search_roots(args), plan.options.needs_parsing)
+    return maker_of(model).open_tools(args.detector, search_roots(args), plan)
+
+
+_MUSETALK_OPTIONS = ("preset", "mask", "margin", "bbox_shift", "cheeks", "expand", "blur")
+_DITTO_OPTIONS = ("crop_scale", "crop_shift", "upright", "smoothing")
 
 
 def _avatar_options(args: argparse.Namespace, model):
+    others = _MUSETALK_OPTIONS if model.engine == "ditto" else _DITTO_OPTIONS
+    if given := [name for name in given_build_options(args) if name[2:].replace("-", "_") in others]:
+        raise ValueError(f"{', '.join(given)} does nothing for --engine {model.engine}; leave it out")
+    return _ditto_options(args) if model.engine == "ditto" else _musetalk_options(args, model)
+
+
+def _ditto_options(args: argparse.Namespace):
+    from ..nodes.ditto.avatar_options import DittoAvatarOptions
+
+    given = {"crop_scale": args.crop_scale, "smoothing": args.smoothing}
+    given |= {
+        "missing": args.missing,
+        "background": args.background,
+        "rotate": False if args.upright else None,
+    }
+    if args.crop_shift:
+        try:
+            given["shift_x"], given["shift_y"] = (float(v) for v in args.crop_shift.split(","))
+        except ValueError:
+            raise ValueError(
+                f"--crop-shift {args.crop_shift!r} is not X,Y; write for example 0,-0.125"
+            ) from None
+    return DittoAvatarOptions(**{k: v for k, v in given.items() if v is not None})
+
+
+def _musetalk_options(args: argparse.Namespace, model):
     from dataclasses import replace
 
     from ..nodes.musetalk.options import AvatarOptions

@@ -69,8 +69,8 @@ def write_png(path: Path, picture) -> None:
 
 
 def _run_list(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.names import demo_ids
     from ..nodes.core.packet import PacketError, list_packets, open_packet
-    from ..nodes.musetalk.presenters import demo_presenters
 
     rows, bad = [], []
     for path in list_packets(avatar_roots(args)):
@@ -79,7 +79,7 @@ def _run_list(args: argparse.Namespace) -> int:
         except PacketError as e:
             bad.append(str(e))
     if args.json:
-        print_facts(args, {"avatars": rows, "damaged": bad, "demos": list(demo_presenters())})
+        print_facts(args, {"avatars": rows, "damaged": bad, "demos": list(demo_ids())})
         return 0
     for row in rows:
         print(
@@ -89,7 +89,7 @@ def _run_list(args: argparse.Namespace) -> int:
         )
     for message in bad:
         print(f"damaged: {message}")
-    print(f"demos, built on first use: {', '.join(demo_presenters())}")
+    print(f"demos, built on first use: {', '.join(demo_ids())}")
     return 0
 
 
@@ -110,9 +110,9 @@ def _run_verify(args: argparse.Namespace) -> int:
 
 
 def _run_preview(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.presenters import resolve_avatar
+    from ..nodes.avatars.preview import avatar_overlay
     from ..nodes.core.frames import RunContext
-    from ..nodes.musetalk.presenters import resolve_avatar
-    from ..nodes.musetalk.preview import avatar_overlay
 
     avatar = resolve_avatar(RunContext(), args.id, avatar_roots(args))
     write_png(args.out, avatar_overlay(avatar, args.frame)[0])
@@ -121,8 +121,8 @@ def _run_preview(args: argparse.Namespace) -> int:
 
 
 def _run_clear(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.names import AUTO_ID
     from ..nodes.core.packet import delete_packet, find_packet, list_packets
-    from ..nodes.musetalk.make_avatar import AUTO_ID
 
     roots = avatar_roots(args)
     if args.ids:
@@ -141,9 +141,9 @@ def _run_clear(args: argparse.Namespace) -> int:
 
 
 def _run_import(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.names import check_new_id
+    from ..nodes.avatars.take_over import take_over
     from ..nodes.core.timeline import parse_fps
-    from ..nodes.musetalk.presenters import check_new_id
-    from ..nodes.musetalk.take_over import take_over
 
     check_new_id(args.id)
     fps = parse_fps(args.fps) if args.fps else None

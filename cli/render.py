@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 from .common import avatar_roots, model_root, parse_size_option, print_facts, progress_to_stderr
+from .motion import check_motion_options, motion_of, motion_options
 from .options import (
     build_options,
     device_of,
+    engine_choice,
     engine_options,
     given_build_options,
     model_of,
@@ -69,7 +71,16 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
     speech.add_argument("--seed", type=int, default=0)
 
-    how = [common, model_options(), engine_options(), build_options(), out, speech]
+    how = [
+        common,
+        engine_choice(),
+        model_options(),
+        engine_options(),
+        build_options(),
+        motion_options(),
+        out,
+        speech,
+    ]
     demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
     demo.add_argument("--text", default=DEMO_TEXT)
     demo.add_argument("--avatar", default=DEMO_AVATAR)
@@ -94,14 +105,14 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
 
 
 def _render(args: argparse.Namespace) -> int:
+    from ..nodes.avatars.composite import composite_stream
     from ..nodes.core.cadence import Cadence
     from ..nodes.core.frames import RunContext
     from ..nodes.core.images import resized
     from ..nodes.core.timeline import fps_text, parse_fps
     from ..nodes.core.video_write import WriteOptions, write_video
-    from ..nodes.musetalk.render import CompositeStream, CropStream
-    from ..nodes.musetalk.speech import Speech
 
+    check_motion_options(args)
     fps, size = parse_fps(args.fps), parse_size_option(args.size)
     cadence_options = _cadence_options(args)
     options = WriteOptions(codec=args.codec, quality=args.quality)
@@ -112,8 +123,8 @@ def _render(args: argparse.Namespace) -> int:
     avatar = _avatar(args, ctx, model)
     audio = _audio(args, ctx)
     cadence = Cadence(audio, fps, cadence_options) if cadence_options else None
-    crops = CropStream(model, avatar, Speech(model, audio, fps), args.batch, cadence)
-    frames = CompositeStream(crops, avatar, seam_mode=args.seam)
+    crops = _crops(args, model, avatar, audio, fps, cadence)
+    frames = composite_stream(crops, avatar, seam_mode=args.seam)
     if size and size != avatar.info.size:
         frames = resized(frames, *size)
     if args.double_fps:
@@ -139,6 +150,21 @@ def _render(args: argparse.Namespace) -> int:
     return 0
 
 
+def _crops(args, model, avatar, audio, fps, cadence):
+    """Return the stream of drawn faces."""
+    from ..nodes.avatars.engines import hear
+
+    speech = hear(model, audio, fps)
+    if model.engine == "ditto":
+        from ..nodes.ditto.render import DittoCropStream
+
+        motion = motion_of(args, avatar, speech)
+        return DittoCropStream(model, avatar, motion, args.batch, cadence, args.memory or "auto")
+    from ..nodes.musetalk.render import CropStream
+
+    return CropStream(model, avatar, speech, args.batch, cadence)
+
+
 def _cadence_options(args: argparse.Namespace):
     """Return the CadenceOptions that --cadence or --viseme-cache ask for, else None. ValueError for strays."""
     from ..nodes.core.cadence import CadenceOptions
@@ -162,25 +188,24 @@ def _cadence_options(args: argparse.Namespace):
 
 def _avatar(args, ctx, model):
     """Return the packet --avatar means. A picture, clip or folder is built on first use and kept, named by its content."""
+    from ..nodes.avatars.engines import maker_of
+    from ..nodes.avatars.names import demo_for, demo_ids
+    from ..nodes.avatars.presenters import resolve_avatar
     from ..nodes.core.packet import PacketError
-    from ..nodes.musetalk.make_avatar import make_avatar
-    from ..nodes.musetalk.presenters import demo_presenters, resolve_avatar
 
     file, roots = Path(args.avatar), avatar_roots(args)
-    is_id = args.avatar in demo_presenters() or (
-        file.is_dir() and any((r / args.avatar).is_dir() for r in roots)
-    )
+    is_id = args.avatar in demo_ids() or (file.is_dir() and any((r / args.avatar).is_dir() for r in roots))
     if is_id or not file.exists():
         if given := given_build_options(args):
             raise ValueError(f"{', '.join(given)} goes with a picture or clip; {args.avatar!r} is no file")
         try:
-            return resolve_avatar(ctx, args.avatar, roots)
+            return resolve_avatar(ctx, demo_for(args.avatar, model.engine), roots)
         except PacketError as e:
             looks_like_file = file.suffix or len(file.parts) > 1
             raise ValueError(f"no file {args.avatar!r}" if looks_like_file else str(e)) from None
     plan = plan_of(args, model)
     tools = tools_of(args, plan, model)
-    return make_avatar(ctx, model, plan.open(file), plan, tools, roots[0])[0]
+    return maker_of(model).make(ctx, model, plan.open(file), plan, tools, roots[0])[0]
 
 
 def _audio(args, ctx):

@@ -4,7 +4,9 @@
 def node_classes() -> list:
     """Return every node class, in the order of the menu."""
     from . import cadence_nodes, engine_nodes, shared_nodes, video_nodes
-    from .musetalk import avatar_nodes, inspect_nodes
+    from .avatars import inspect_nodes, options_nodes
+    from .avatars import nodes as avatar_nodes
+    from .ditto import nodes as ditto_nodes
     from .musetalk import nodes as musetalk_nodes
     from .tts import nodes as tts_nodes
 
@@ -12,9 +14,11 @@ def node_classes() -> list:
         tts_nodes,
         shared_nodes,
         avatar_nodes,
+        options_nodes,
         inspect_nodes,
         cadence_nodes,
         musetalk_nodes,
+        ditto_nodes,
         engine_nodes,
         video_nodes,
     )

@@ -21,7 +21,7 @@ class CadenceNode(io.ComfyNode):
             category="Talking Head/speech",
             description=(
                 "Plans which video frames the network draws, which are interpolated between them, and where the mouth "
-                "rests. Connect it to MuseTalk Render; without it every frame is drawn and the mouth never rests."
+                "rests. Connect it to MuseTalk Render or Ditto Render; without it every frame is drawn and the mouth never rests."
             ),
             inputs=[
                 Speech.Input("speech", tooltip="From Speech Features; Render must get the same one."),

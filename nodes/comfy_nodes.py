@@ -29,8 +29,11 @@ Cadence = io.Custom("TALKINGHEAD_CADENCE")
 Frames = io.Custom("TALKINGHEAD_FRAMES")
 MuseTalkModel = io.Custom("TALKINGHEAD_MUSETALK_MODEL")
 DittoModel = io.Custom("TALKINGHEAD_DITTO_MODEL")
+AnyModel = io.Custom(f"{MuseTalkModel.io_type},{DittoModel.io_type}")
+"""An output of this type may be connected to what takes either."""
 Motion = io.Custom("TALKINGHEAD_MOTION")
 AvatarOptionsSocket = io.Custom("TALKINGHEAD_AVATAR_OPTIONS")
+DittoAvatarOptionsSocket = io.Custom("TALKINGHEAD_DITTO_AVATAR_OPTIONS")
 
 NOT_INSTALLED = " (not installed)"
 """What stands behind the name of a checkpoint that lacks files."""

@@ -6,7 +6,7 @@ import comfy.utils
 import torch
 from comfy_api.latest import io
 
-from .comfy_nodes import ComfyContext, MuseTalkModel
+from .comfy_nodes import AnyModel, ComfyContext, any_model_input
 from .core.engine import MAX_STATIC_BATCH
 from .core.engine_cache import EngineCache
 from .core.engine_report import describe_engines, row_text
@@ -26,9 +26,7 @@ class Engine(io.ComfyNode):
                 "models/talkinghead/engines; renders then find it. Not needed on a CPU."
             ),
             inputs=[
-                MuseTalkModel.Input(
-                    "model", tooltip="From MuseTalk Loader. Its precision and backend are what is built."
-                ),
+                any_model_input("From a Loader. Its precision and backend are what is built."),
                 io.Combo.Input(
                     "action",
                     options=list(ACTIONS),
@@ -43,11 +41,11 @@ class Engine(io.ComfyNode):
                     default=8,
                     min=1,
                     max=MAX_STATIC_BATCH,
-                    tooltip="Frames of one pass; set the same in MuseTalk Render, an engine has one batch. 8 fits most cards.",
+                    tooltip="Frames of one pass; set the same in the Render node, an engine has one batch. 8 fits most cards.",
                 ),
             ],
             outputs=[
-                MuseTalkModel.Output("MODEL", display_name="model"),
+                AnyModel.Output("MODEL", display_name="model"),
                 io.String.Output("REPORT", display_name="report"),
             ],
             is_output_node=True,
@@ -73,7 +71,7 @@ class Engine(io.ComfyNode):
 
 
 def _build(ctx: ComfyContext, model: object, batch: int) -> list[str]:
-    from .musetalk.engine import build_engine
+    from .avatars.engines import build_engine
 
     bar = comfy.utils.ProgressBar(2)
     facts = build_engine(ctx, model, batch, progress=bar.update_absolute)

@@ -17,7 +17,7 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from .comfy_nodes import ComfyContext, model_folders, search_roots
 from .core.color import matrix_for_height
-from .core.frames import FrameInfo, RunContext
+from .core.frames import FrameInfo, ModelHandle, RunContext
 from .core.live_audio import LiveAudio
 from .core.live_protocol import (
     MAX_BINARY,
@@ -30,6 +30,7 @@ from .core.live_protocol import (
 from .core.live_session import LiveSession, LiveStream, SessionSlots, stage
 from .core.packet import AvatarPacket, PacketError
 from .core.report import Report
+from .core.streaming import StreamFrames
 from .live_routes import SESSIONS, max_sessions
 
 START_S = 10.0
@@ -59,13 +60,13 @@ class LiveContext(ComfyContext):
 def open_stream(
     request: StartRequest, audio: LiveAudio, is_cancelled: Callable[[], bool], report: Report
 ) -> LiveStream:
-    """Open what `request` asks for: model, avatar, frames. Runs in the session's thread."""
+    """Open what `request` asks for: avatar, the model of its engine, frames. Runs in the session's thread."""
     from .core.cadence import CadenceOptions
-    from .musetalk.handle import EMBEDDED, MuseTalkModel
-    from .musetalk.render import check_avatar
-    from .musetalk.stream import stream_musetalk
 
     ctx = LiveContext(is_cancelled, report)
+    with stage("avatar"):
+        avatar = _avatar(ctx, request.avatar)
+    engine = _ditto if avatar.info.engine == "ditto" else _musetalk
     with stage("model"):
         card = ctx.device.type == "cuda"
         precision = request.precision or ("fp16" if card else "fp32")
@@ -73,9 +74,8 @@ def open_stream(
             raise ValueError(
                 f"precision fp8 needs an NVIDIA card, this server computes on {ctx.device}; use fp32"
             )
-        model = MuseTalkModel(request.checkpoint or EMBEDDED, precision, tuple(search_roots()))
+        model, check_avatar, stream = engine(request.checkpoint, precision)
     with stage("avatar"):
-        avatar = _avatar(ctx, request.avatar)
         check_avatar(model, avatar)
     width, height = avatar.info.size
     matrix = None if width % 2 or height % 2 else matrix_for_height(height)
@@ -83,13 +83,33 @@ def open_stream(
     if matrix:
         info = replace(info, layout="nv12", matrix=matrix, range="limited")
     cadence = CadenceOptions(request.cadence, rest=request.rest)
-    chunks = stream_musetalk(ctx, model, avatar, audio, request.fps, matrix=matrix, cadence=cadence)
-    return LiveStream(info, chunks)
+    return LiveStream(info, stream(ctx, model, avatar, audio, request.fps, matrix=matrix, cadence=cadence))
+
+
+Engine = tuple[ModelHandle, Callable[..., None], StreamFrames]
+"""Model handle, what checks an avatar against it, and what renders."""
+
+
+def _musetalk(checkpoint: str, precision: str) -> Engine:
+    from .musetalk.handle import EMBEDDED, MuseTalkModel
+    from .musetalk.render import check_avatar
+    from .musetalk.stream import stream_musetalk
+
+    model = MuseTalkModel(checkpoint or EMBEDDED, precision, tuple(search_roots()))
+    return model, check_avatar, stream_musetalk
+
+
+def _ditto(checkpoint: str, precision: str) -> Engine:
+    from .ditto.bake import check_avatar
+    from .ditto.handle import EMBEDDED, DittoModel
+    from .ditto.stream import stream_ditto
+
+    return DittoModel(checkpoint or EMBEDDED, precision, tuple(search_roots())), check_avatar, stream_ditto
 
 
 def _avatar(ctx: RunContext, name: str) -> AvatarPacket:
     """Open an avatar; an error does not tell the client where this server keeps its files."""
-    from .musetalk.presenters import resolve_avatar
+    from .avatars.presenters import resolve_avatar
 
     folders = model_folders("avatars")
     try:

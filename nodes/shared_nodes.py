@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from .comfy_nodes import Avatar, ComfyContext, Frames, MuseTalkModel, Speech, model_folders
+from .avatars.composite import composite_stream
+from .avatars.engines import hear
+from .avatars.names import demo_ids
+from .avatars.presenters import resolve_avatar
+from .comfy_nodes import Avatar, ComfyContext, Frames, Speech, any_model_input, model_folders
 from .core.audio import from_comfy
 from .core.blend import MASK_MODES, SEAM_MODES
 from .core.packet import PacketError, list_packets
 from .core.timeline import parse_fps
-from .musetalk.presenters import demo_presenters, resolve_avatar
-from .musetalk.render import CompositeStream
-from .musetalk.speech import Speech as MuseTalkSpeech
 
 
 def avatar_names() -> list[str]:
@@ -20,7 +21,7 @@ def avatar_names() -> list[str]:
         built = [p.name for p in list_packets(model_folders("avatars"))]
     except PacketError:  # a file stands where the folder should be; building and loading say so
         built = []
-    return [*demo_presenters(), *(n for n in built if n not in demo_presenters())]
+    return [*demo_ids(), *(n for n in built if n not in demo_ids())]
 
 
 class LoadAvatar(io.ComfyNode):
@@ -46,7 +47,7 @@ class LoadAvatar(io.ComfyNode):
 
     @classmethod
     def fingerprint_inputs(cls, avatar: str) -> str:
-        if avatar in demo_presenters():
+        if avatar in demo_ids():
             return avatar  # its first use builds it, which must not look like a change
         # By content: a packet rebuilt under the same name must not be served from the cache.
         for path in list_packets(model_folders("avatars")):
@@ -72,9 +73,7 @@ class SpeechFeatures(io.ComfyNode):
                 "The work itself happens while the video is written, 30 s of audio at a time."
             ),
             inputs=[
-                MuseTalkModel.Input(
-                    "model", tooltip="The model whose speech encoder listens; the one that renders."
-                ),
+                any_model_input("The model whose speech encoder listens; the one that renders."),
                 io.Audio.Input(
                     "audio", tooltip="Speech of any rate and channel count; channels are averaged."
                 ),
@@ -83,7 +82,7 @@ class SpeechFeatures(io.ComfyNode):
                     default="25",
                     tooltip=(
                         "Frames a second of the video, exact: 25, 30, 29.97, 23.976, 59.94 or N/D. "
-                        "25 is what the engines were trained at."
+                        "25 is what the engines were trained at; Ditto's motion is made at 25 and brought to any other rate."
                     ),
                 ),
             ],
@@ -96,7 +95,7 @@ class SpeechFeatures(io.ComfyNode):
 
     @classmethod
     def execute(cls, model: object, audio: dict, fps: str) -> io.NodeOutput:
-        return io.NodeOutput(MuseTalkSpeech(model, from_comfy(audio), parse_fps(fps)))
+        return io.NodeOutput(hear(model, from_comfy(audio), parse_fps(fps)))
 
 
 class Composite(io.ComfyNode):
@@ -137,7 +136,7 @@ class Composite(io.ComfyNode):
 
     @classmethod
     def execute(cls, crops: object, avatar: object, mask_mode: str, seam_mode: str) -> io.NodeOutput:
-        return io.NodeOutput(CompositeStream(crops, avatar, mask_mode, seam_mode))
+        return io.NodeOutput(composite_stream(crops, avatar, mask_mode, seam_mode))
 
 
 def _message(check, value: object) -> bool | str:

@@ -25,6 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import numpy as np
 import psutil
 
+from talkinghead.nodes.avatars.names import demo_presenters
 from talkinghead.nodes.core.audio import BLOCK, AudioClip
 from talkinghead.nodes.core.bench import SPEECH_LIKE_RATE as RATE
 from talkinghead.nodes.core.bench import speech_like
@@ -34,7 +35,6 @@ from talkinghead.nodes.core.images import parse_size
 from talkinghead.nodes.core.video_write import WriteOptions, write_video
 from talkinghead.nodes.musetalk.bench_overlap import demo_at
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import demo_presenters
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 

@@ -13,13 +13,15 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .engine_spec import first_line
 
 STRIDES = (1, 2, 3)
 SPEECH_LIKE_RATE = 16000
@@ -174,6 +176,52 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+@dataclass(frozen=True)
+class Stopwatch:
+    """Times calls on `device`: about `seconds` on each, at least `least` calls. peaks: TFLOP/s by precision."""
+
+    device: torch.device
+    seconds: float
+    least: int
+    peaks: Mapping[str, float]
+
+    def row(
+        self, row: Row, call: Callable[[], object], gflop: float | None = None, graph: bool = False
+    ) -> Row:
+        """Return `row` with what was measured of `call`, which makes row.batch frames.
+
+        Args:
+            gflop: arithmetic of a frame, for the share of the peak.
+            graph: record the call in a CUDA graph and time that.
+        """
+        device, cuda, began = self.device, self.device.type == "cuda", time.perf_counter()
+        try:
+            if cuda:
+                torch.cuda.synchronize(device)
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+            timed = record(call, device) if graph else call
+            if graph:
+                row = replace(row, prepared_s=time.perf_counter() - began)
+            fps = 1000 * row.batch / median_ms(timed, device, self.seconds, self.least)
+        except (RuntimeError, MemoryError) as e:
+            return replace(row, skipped=first_line(e)[:100])
+        share = fps * gflop / 1000 / self.peaks[row.precision] if gflop else None
+        used = (torch.cuda.max_memory_allocated(device) - before) >> 20 if cuda else None
+        return replace(row, fps=fps, share=share, memory_mb=used)
+
+
+def median_row(visits: Sequence[Row]) -> Row:
+    """Return one row of several measurements of the same thing: their median, and all of them in `visits`."""
+    measured = [row for row in visits if row.fps]
+    if not measured:
+        return visits[0]
+    speeds = tuple(row.fps for row in measured)
+    fps = statistics.median(speeds)
+    share = None if measured[0].share is None else fps * measured[0].share / measured[0].fps
+    return replace(measured[0], fps=fps, share=share, visits=speeds)
+
+
 def matmul_tflops(device: torch.device, dtype: torch.dtype, side: int) -> float:
     """TFLOP/s of a plain matrix product of random numbers, side x side x side."""
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
@@ -205,6 +253,12 @@ def record(function: Callable[[], object], device: torch.device) -> Callable[[],
 
     replay.kept = kept  # the graph writes into these
     return replay
+
+
+def row_text(row: Row) -> str:
+    """Say a row in words."""
+    what = row.skipped or (f"{row.fps:.1f} fps" if row.fps else f"{row.seconds:.2f} s")
+    return f"{row.stage}, {row.backend}, {row.precision}, batch {row.batch}: {what}"
 
 
 _HEAD = (

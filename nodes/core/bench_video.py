@@ -10,7 +10,8 @@ import numpy as np
 
 from .blend import composite, crop_geometry, lower_face_mask
 from .color import Nv12Encoder, matrix_for_height, nv12_planes
-from .plates import make_plate, splice
+from .host_plates import splice
+from .plates import make_plate
 
 
 def bench_splice(

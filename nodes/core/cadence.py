@@ -297,6 +297,15 @@ class StrideMix:
         shares = self.shares().items()
         return ", ".join(f"{SAID[name]} {100 * share:.0f} %" for name, share in shares if share) or "nothing"
 
+    def never_spoke(self, loudest: float, options: CadenceOptions) -> str | None:
+        """Return a warning if the mouth rested in every frame though there was sound, its loudest frame of RMS `loudest`."""
+        if not self.frames or self.at_rest < self.frames or loudest <= 0:
+            return None
+        return (
+            f"the mouth rests in every frame: the loudest has RMS {loudest:.2g}, rms_threshold is "
+            f"{options.rms_threshold:g}; lower it, or raise the sound"
+        )
+
     def tell(self, report: Report) -> None:
         report.fact("stride mix", self.text())
         report.fact("key frames", f"{self.keys} of {self.frames}")

@@ -181,9 +181,10 @@ class StageEngine:
         return self._runner is None
 
     @property
-    def cached(self) -> str | None:
-        """Name of the cached engine that this was opened from or kept as, None where nothing is kept on disk."""
-        return getattr(self._runner, "cached", None)
+    def cached(self) -> tuple[str, ...]:
+        """Names of the cached engines that this was opened from or kept as; none where nothing is kept on disk."""
+        names = getattr(self._runner, "cached", None) or ()
+        return (names,) if isinstance(names, str) else names
 
     @property
     def stale(self) -> bool:

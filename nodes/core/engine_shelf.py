@@ -20,10 +20,10 @@ StageMaker = Callable[[nn.Module, torch.device], tuple[StageSpec, StageFunction]
 class EngineShelf:
     """Keeps the last `kept` engines of a model: each holds a batch's activations on the card.
 
-    Three: two batches of the networks and the small one that listens to live sound.
+    Four: two batches of the networks and two small ones (MuseTalk's listens to live sound, Ditto's motion has two stages).
     """
 
-    def __init__(self, kept: int = 3) -> None:
+    def __init__(self, kept: int = 4) -> None:
         self._kept = kept
         self._engines: OrderedDict[Hashable, StageEngine] = OrderedDict()
         self._lock = threading.RLock()

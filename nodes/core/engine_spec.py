@@ -100,8 +100,8 @@ class EngineIdentity:
 class Runner(Protocol):
     """A backend with its static batch: runs on the request's input buffers, returns the outputs by name.
 
-    One that is kept on disk has `cached`, its name there. The outputs may be the runner's own buffers: they are copied before it runs again. It is called inside
-    inference mode, on the request's stream.
+    One that is kept on disk has `cached`, its name there, or several. The outputs may be the runner's own buffers: they are
+    copied before it runs again. It is called inside inference mode, on the request's stream.
     """
 
     def __call__(self) -> Mapping[str, Tensor]: ...

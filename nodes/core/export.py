@@ -113,6 +113,24 @@ class ExportForm:
     finish: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] | None = None
 
 
+@dataclass(frozen=True)
+class ExportParts:
+    """A stage of which engine files hold parts, with torch between them.
+
+    run: called with the parts by the names of their specs, and the stage's inputs by name; returns the stage's outputs. A
+    part takes the inputs of its spec in their order and returns its outputs in theirs, valid until it is called again.
+    """
+
+    forms: tuple[ExportForm, ...]
+    run: Callable[[Mapping[str, Callable[..., Any]], Mapping[str, Tensor]], Mapping[str, Tensor]]
+
+
+def export_parts(function: Callable[..., Mapping[str, Tensor]]) -> ExportParts | None:
+    """The parts that an engine stage's `export_parts()` gives; None for one that a single file can hold."""
+    own = getattr(function, "export_parts", None)
+    return None if own is None else own()
+
+
 def export_form(spec: StageSpec, function: Callable[..., Mapping[str, Tensor]]) -> ExportForm:
     """The form of an engine stage: what its `export_form()` gives if it has one, else the function as it is."""
     own = getattr(function, "export_form", None)

@@ -103,7 +103,7 @@ class _BoxNet:
             except Exception:  # the importer's shapes do not fit this side
                 continue
             if _GRIDS.get(scores.size, (0, ()))[0] == self.side:
-                self._anchors = _anchors(_GRIDS[scores.size][1])
+                self._anchors = blaze_anchors(scores.size)
                 return
         raise ValueError(
             f"{path.name} is not a BlazeFace detector of 896 or 2304 anchors: use {SHORT_RANGE} or {FULL_RANGE}; "
@@ -133,16 +133,10 @@ class _BoxNet:
         left, top = (self.side - size[0]) // 2, (self.side - size[1]) // 2
         square[top : top + size[1], left : left + size[0]] = small
         logits, offsets = self._run(square)
-        scores = _sigmoid(logits)
-        rows = np.flatnonzero(scores >= MIN_SCORE)
-        values = offsets[rows].astype(np.float64).reshape(-1, 8, 2)  # centre, size, key points
-        anchors = self._anchors[rows] * self.side
-        half, middle = values[:, 1] / 2, values[:, 0] + anchors
-        points = np.concatenate(
-            [(middle - half)[:, None], (middle + half)[:, None], values[:, 2:] + anchors[:, None]], axis=1
-        )
-        points = (points - (left, top)) * (width / size[0], height / size[1])
-        return np.concatenate([scores[rows, None], points.reshape(len(rows), 16)], axis=1)
+        found = blaze_candidates(logits, offsets, self._anchors, self.side)
+        points = found[:, 1:].reshape(len(found), 8, 2)
+        found[:, 1:] = ((points - (left, top)) * (width / size[0], height / size[1])).reshape(len(found), 16)
+        return found
 
 
 class _MeshNet:
@@ -191,10 +185,11 @@ class _MeshNet:
         return (raw - _MESH_SIDE / 2) @ rotation / factor + centre, presence
 
 
-def merge_overlapping(rows: np.ndarray, iou: float = NMS_IOU) -> list[np.ndarray]:
+def merge_overlapping(rows: np.ndarray, iou: float = NMS_IOU, mean_score: bool = False) -> list[np.ndarray]:
     """Return one row per face: the mean, weighted by score, of all candidates that overlap the best one by `iou`.
 
-    rows: (K, 17), score first, box next. A mean moves less from frame to frame than the best row alone.
+    rows: (K, 17), score first, box next. A mean moves less from frame to frame than the best row alone. The score is the
+    best one's, or with `mean_score` the plain mean of all.
     """
     rows = rows[np.argsort(-rows[:, 0], kind="stable")]
     merged = []
@@ -203,7 +198,7 @@ def merge_overlapping(rows: np.ndarray, iou: float = NMS_IOU) -> list[np.ndarray
         near[0] = True
         group = rows[near]
         mean = (group * group[:, :1]).sum(0) / group[:, 0].sum()
-        mean[0] = group[0, 0]
+        mean[0] = group[:, 0].mean() if mean_score else group[0, 0]
         merged.append(mean)
         rows = rows[~near]
     return merged
@@ -245,13 +240,29 @@ def _rotation(angle: float) -> np.ndarray:
     return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
 
 
-def _anchors(grids: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """Return the anchors' middles, float64 (K, 2), 0..1."""
+def blaze_anchors(count: int) -> np.ndarray:
+    """Return the middles of the 896 or 2304 anchors, float64 (K, 2) x, y in 0..1."""
     parts = []
-    for cells, count in grids:
+    for cells, each in _GRIDS[count][1]:
         y, x = np.divmod(np.arange(cells * cells), cells)
-        parts.append(np.repeat((np.stack([x, y], 1) + 0.5) / cells, count, axis=0))
+        parts.append(np.repeat((np.stack([x, y], 1) + 0.5) / cells, each, axis=0))
     return np.concatenate(parts)
+
+
+def blaze_candidates(logits: np.ndarray, offsets: np.ndarray, anchors: np.ndarray, side: int) -> np.ndarray:
+    """Return (n, 17) of BlazeFace's outputs (K,) and (K, 16): score, box, six key points in pixels of its input.
+
+    Those with a score of MIN_SCORE or more, in the order of the anchors, not merged.
+    """
+    scores = _sigmoid(logits)
+    rows = np.flatnonzero(scores >= MIN_SCORE)
+    values = offsets[rows].astype(np.float64).reshape(-1, 8, 2)  # centre, size, key points
+    places = anchors[rows] * side
+    half, middle = values[:, 1] / 2, values[:, 0] + places
+    points = np.concatenate(
+        [(middle - half)[:, None], (middle + half)[:, None], values[:, 2:] + places[:, None]], axis=1
+    )
+    return np.concatenate([scores[rows, None], points.reshape(len(rows), 16)], axis=1)
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

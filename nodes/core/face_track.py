@@ -252,7 +252,7 @@ class _Follower:
         values = np.empty((n_frames, rows.shape[1]))
         groups = views.shots(knots.tolist(), rows[:, :4], self._lost)
         # Frames up to halfway to the next shot belong to a shot; of a lost stretch that is its nearest found frame.
-        owner = np.abs(np.arange(n_frames)[:, None] - knots[None]).argmin(1)
+        owner = views.nearest(knots, n_frames)
         cuts = [
             knots[g[0]]
             for g in groups[1:]
@@ -264,7 +264,7 @@ class _Follower:
             if smooth:
                 points = own[:, 4 : 4 + 2 * N_POINTS].reshape(len(own), N_POINTS, 2)
                 own = views.smoothed(times, own, views.evenness(times, points))
-            mine = np.flatnonzero((owner >= group[0]) & (owner <= group[-1]))
+            mine = np.flatnonzero((owner >= knots[group[0]]) & (owner <= knots[group[-1]]))
             values[mine] = views.interpolated(times, own, mine.astype(np.float64))
         found, held = np.ones(n_frames, bool), np.zeros(n_frames, bool)
         found[sorted(self._lost)] = False
@@ -340,9 +340,7 @@ def _row(face: Face, has_mesh: bool) -> np.ndarray:
 
 def _without_lost(values: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Return rows in which those of lost frames are copies of the nearest found one."""
-    known = np.flatnonzero(found)
-    nearest = known[np.abs(np.arange(len(found))[:, None] - known[None]).argmin(1)]
-    return values[nearest]
+    return values[views.nearest(np.flatnonzero(found), len(found))]
 
 
 def _frames(count: int) -> str:

@@ -238,6 +238,14 @@ def interpolated(times: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> n
     return values[right - 1] * (1 - share) + values[right] * share
 
 
+def nearest(known: np.ndarray, count: int) -> np.ndarray:
+    """Return for each of 0..count-1 the nearest of `known`, sorted and not empty; between two the earlier one."""
+    at = np.arange(count)
+    after = np.searchsorted(known, at).clip(max=len(known) - 1)
+    before = (after - 1).clip(0)
+    return known[np.where(at - known[before] <= known[after] - at, before, after)]
+
+
 def windows(width: int, height: int) -> list[tuple[int, int, int]]:
     """Return squares that cover a picture and overlap by a quarter: left, top, side; for faces too small to be seen in
     the whole."""

@@ -14,6 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+DETECTORS = ("light", "exact")
+"""Kinds of face tools. light: BlazeFace and FaceMesh, a few MB, any CPU. exact: the networks that an engine's upstream uses."""
 N_POINTS = 68
 N_MESH = 468
 _MAX_INDEX = 99

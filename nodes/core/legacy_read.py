@@ -16,7 +16,7 @@ import json
 import pickle
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,15 +83,18 @@ class LegacyAvatar:
         return len(self.latents)
 
 
-def legacy_form(folder: Path) -> str:
-    """Return "seven files", "four files" or "realtime". PacketError says what is missing for the nearest form."""
+def legacy_form(folder: Path, forms: Mapping[str, Sequence[str]] = FORMS) -> str:
+    """Return the first of `forms` whose files are there: "seven files", "four files" or "realtime".
+
+    PacketError says what is missing for the nearest form.
+    """
     if not folder.is_dir():
         raise PacketError(f"no folder {folder}; give the folder of a legacy avatar")
-    missing = {form: [f for f in files if not (folder / f).exists()] for form, files in FORMS.items()}
+    missing = {form: [f for f in files if not (folder / f).exists()] for form, files in forms.items()}
     for form, files in missing.items():
         if not files:
             return form
-    form = min(missing, key=lambda f: len(missing[f]) / len(FORMS[f]))
+    form = min(missing, key=lambda f: len(missing[f]) / len(forms[f]))
     raise PacketError(
         f"{folder} is no legacy avatar: for the form {form!r} it lacks {', '.join(missing[form])}"
     )
@@ -99,7 +102,7 @@ def legacy_form(folder: Path) -> str:
 
 def legacy_source(folder: Path) -> str | None:
     """Return what the avatar's JSON file says it was made from (a path on the maker's machine), or None."""
-    facts = _read_facts(folder / _INFO_FILE[legacy_form(folder)])
+    facts = read_facts(folder / _INFO_FILE[legacy_form(folder)])
     named = [facts[f] for f in _SOURCE_FIELDS if isinstance(facts.get(f), str) and facts[f].strip()]
     return named[0] if named else None
 
@@ -112,7 +115,7 @@ def read_legacy(folder: Path) -> LegacyAvatar:
         PacketError: files missing or damaged, other shapes, 4-channel latents, counts that differ.
     """
     form = legacy_form(folder)
-    facts = _read_facts(folder / _INFO_FILE[form])
+    facts = read_facts(folder / _INFO_FILE[form])
     boxes = _numbers(folder / "coords.pkl", 4)
     crops = None if form == "four files" else _numbers(folder / "mask_coords.pkl", 4)
     notes, counts = [], {"coords.pkl": len(boxes)}
@@ -161,7 +164,9 @@ class StreamFrames(LegacyFrames):
         return True
 
 
-class _TensorFrames(LegacyFrames):
+class TensorFrames(LegacyFrames):
+    """Pictures of a file of torch.save: uint8 (N,3,H,W), mapped. PacketError for another kind."""
+
     def __init__(self, file: Path) -> None:
         frames = load_pt(file)
         if (
@@ -170,7 +175,7 @@ class _TensorFrames(LegacyFrames):
             or frames.ndim != 4
             or frames.shape[1] != 3
         ):
-            raise PacketError(f"{file.name}: must be uint8 (N,3,H,W), is {_kind(frames)}")
+            raise PacketError(f"{file.name}: must be uint8 (N,3,H,W), is {kind_of(frames)}")
         self._frames = frames
         self.n, self.size = frames.shape[0], (frames.shape[3], frames.shape[2])
 
@@ -233,10 +238,17 @@ def load_pt(path: Path) -> Any:
         raise PacketError(
             f"{path.name} is damaged or no file of torch.save ({type(e).__name__}: {reason}); get it again"
         ) from None
-    for t in found if isinstance(found, (list, tuple)) else [found]:
-        if isinstance(t, torch.Tensor):
-            _check_plain(t, path.name)
+    for t in _tensors_in(found):
+        _check_plain(t, path.name)
     return found
+
+
+def _tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _KIND_DEPTH and isinstance(value, (list, tuple, dict)):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(entry, depth + 1)
 
 
 def _check_plain(t: torch.Tensor, name: str) -> None:
@@ -255,21 +267,21 @@ def _masks_and_frames(
         paths = sorted(p for p in (folder / "mask").iterdir() if _NUMBERED.fullmatch(p.name))
         return [read_image(p)[..., 0] for p in paths], _PngFrames(folder / "full_imgs", notes)
     if form == "seven files":
-        return _mask_list(load_pt(folder / "masks.pt"), "masks.pt"), _TensorFrames(folder / "frames.pt")
+        return _mask_list(load_pt(folder / "masks.pt"), "masks.pt"), TensorFrames(folder / "frames.pt")
     file = folder / "masks.pkl"
     return _mask_list(restricted_load(file.read_bytes(), file.name), file.name), None
 
 
 def _mask_list(masks: Any, name: str) -> list[np.ndarray]:
     if not isinstance(masks, (list, tuple, torch.Tensor, np.ndarray)):
-        raise PacketError(f"{name}: must be a list of masks, is {_kind(masks)}")
+        raise PacketError(f"{name}: must be a list of masks, is {kind_of(masks)}")
     return [_mask_levels(m, f"{name}, mask {i}") for i, m in enumerate(masks)]
 
 
 def _mask_levels(mask: Any, where: str) -> np.ndarray:
     """Return a mask as uint8 (rows, columns), from floats in 0..1 or levels in 0..255."""
     if not isinstance(mask, (torch.Tensor, np.ndarray)):
-        raise PacketError(f"{where}: must be an array of (1, rows, columns), is {_kind(mask)}")
+        raise PacketError(f"{where}: must be an array of (1, rows, columns), is {kind_of(mask)}")
     if isinstance(mask, torch.Tensor):
         mask = mask.float().numpy() if mask.is_floating_point() else mask.numpy()
     if mask.ndim == 3 and mask.shape[0] == 1:
@@ -292,7 +304,7 @@ def _latents(file: Path) -> torch.Tensor:
     is_list = isinstance(found, (list, tuple))
     items = found if is_list else [found]
     if not items or not all(isinstance(t, torch.Tensor) and t.is_floating_point() for t in items):
-        raise PacketError(f"{file.name}: must be a float tensor or a list of such, is {_kind(found)}")
+        raise PacketError(f"{file.name}: must be a float tensor or a list of such, is {kind_of(found)}")
     items = [t[None] if is_list and t.ndim == 3 else t for t in items]
     shapes = sorted({tuple(t.shape[1:]) for t in items})
     if any(t.ndim != 4 for t in items) or len(shapes) != 1:
@@ -314,11 +326,13 @@ def _numbers(file: Path, width: int) -> np.ndarray:
     found = restricted_load(file.read_bytes(), file.name)
     is_list = isinstance(found, (list, tuple)) or (isinstance(found, np.ndarray) and found.ndim == 2)
     if not is_list or not len(found):
-        raise PacketError(f"{file.name}: must be a list of {width} pixel coordinates each, is {_kind(found)}")
+        raise PacketError(
+            f"{file.name}: must be a list of {width} pixel coordinates each, is {kind_of(found)}"
+        )
     for i, row in enumerate(found):
         if not _is_row(row, width):
             raise PacketError(
-                f"{file.name}, entry {i}: must be {width} pixel coordinates within {_LARGEST}, is {_kind(row)}"
+                f"{file.name}, entry {i}: must be {width} pixel coordinates within {_LARGEST}, is {kind_of(row)}"
             )
     return np.array([[int(v) for v in row] for row in found], np.int64).reshape(-1, width)
 
@@ -335,7 +349,8 @@ def _is_row(row: Any, width: int) -> bool:
     )
 
 
-def _read_facts(file: Path) -> dict[str, Any]:
+def read_facts(file: Path) -> dict[str, Any]:
+    """Return the JSON object of a file, {} for other JSON. PacketError if it is none."""
     try:
         facts = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as e:
@@ -343,10 +358,11 @@ def _read_facts(file: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _kind(value: Any, depth: int = 0) -> str:
+def kind_of(value: Any, depth: int = 0) -> str:
+    """Say what `value` is, for an error: dtype and shape, or the kind of a container and of its first entry."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return f"{value.dtype} {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        first = f", the first {_kind(value[0], depth + 1)}" if value and depth < _KIND_DEPTH else ""
+        first = f", the first {kind_of(value[0], depth + 1)}" if value and depth < _KIND_DEPTH else ""
         return f"a list of {len(value)}{first}"
     return type(value).__name__

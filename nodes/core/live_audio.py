@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 
@@ -19,15 +20,37 @@ from .audio import (
     MAX_RATE,
     MIN_RATE,
     SPEECH_RATE,
+    AudioClip,
     MonoMix,
     as_float,
+    mono_blocks,
     resample_blocks,
     resampled_length,
 )
+from .report import Report
 
 POLL_S = 0.05
 """A consumer that waits asks this often whether it should stop."""
 _SAMPLE_TYPES = ("float32", "int16")
+
+
+class Sound(Protocol):
+    """What live speech listens to; `LiveAudio` is one."""
+
+    sample_rate: int
+
+    @property
+    def taken(self) -> int:
+        """Samples at `sample_rate` that stand behind the blocks given so far, all of them at the end."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next block is not there yet."""
+
+    def blocks(self, poll: Callable[[], None] | None = None) -> Iterator[np.ndarray]: ...
+
+    @property
+    def notes(self) -> list[str]: ...
 
 
 class LiveAudio:
@@ -214,3 +237,28 @@ class LiveAudio:
             raise ValueError("the live sound has ended; start another one for more")
         if self._deserted:
             raise ValueError("nobody listens to the live sound any more: its consumer has stopped")
+
+
+class ClipSound:
+    """A clip whose sound comes as if it were live: to compare the two rules, and to test."""
+
+    waits = False
+
+    def __init__(self, clip: AudioClip) -> None:
+        self.clip, self.sample_rate, self.taken = clip, clip.sample_rate, 0
+        self._report = Report()
+
+    def blocks(self, poll: Callable[[], None] | None = None) -> Iterator[np.ndarray]:
+        given = 0
+        self.taken = 0
+        for block in mono_blocks(self.clip, SPEECH_RATE, self._report):
+            if poll:
+                poll()
+            given += len(block)
+            self.taken = min(self.clip.n_samples, given * self.sample_rate // SPEECH_RATE)
+            yield block
+        self.taken = self.clip.n_samples
+
+    @property
+    def notes(self) -> list[str]:
+        return list(self._report.warnings)

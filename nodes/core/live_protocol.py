@@ -58,8 +58,8 @@ class ProtocolError(ValueError):
 class StartRequest:
     """What a client asks for; `parse_start` gives the defaults.
 
-    avatar: name of a presenter, as Load Avatar shows it. checkpoint, precision: as MuseTalk Loader shows them, "" for
-    what suits the machine. fps of the video, 10..60. sample_rate in Hz, one of SAMPLE_RATES; channels 1 or 2;
+    avatar: name of a presenter, as Load Avatar shows it. checkpoint, precision: as the loader of its engine shows them,
+    "" for what suits the machine. fps of the video, 10..60. sample_rate in Hz, one of SAMPLE_RATES; channels 1 or 2;
     sample_format "s16" or "f32" (full scale 1.0). output "mp4" or "h264"; quality "draft" or "balanced". cadence: which
     frames are drawn, and rest: whether the mouth is still in silence, both as the Cadence node has them.
     """

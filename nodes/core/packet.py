@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import mmap
 import os
 import shutil
@@ -25,14 +26,10 @@ import torch
 
 from .packet_read import (
     FORMAT,
-    MANIFEST,
     PREVIEW,
-    SCHEMAS,
     VERSION,
     AvatarInfo,
     AvatarPacket,
-    PacketError,
-    PacketReader,
     check_id,
     check_root,
     file_sha256,
@@ -42,11 +39,13 @@ from .packet_read import (
     packet_size,
     verify_packet,
 )
+from .packet_readers import DittoReader, MuseTalkReader, PacketReader
+from .packet_schema import CROP_SIDE, MANIFEST, SCHEMAS, PacketError
 from .timeline import fps_text
 
 __all__ = [
-    "FORMAT", "MANIFEST", "PREVIEW", "VERSION", "AvatarInfo", "AvatarPacket", "PacketDraft", "PacketError",
-    "PacketReader", "check_id", "check_new_place", "delete_packet", "file_sha256", "find_packet", "list_packets", "open_packet",
+    "CROP_SIDE", "FORMAT", "MANIFEST", "PREVIEW", "VERSION", "AvatarInfo", "AvatarPacket", "DittoReader", "MuseTalkReader",
+    "PacketDraft", "PacketError", "PacketReader", "check_id", "check_new_place", "delete_packet", "file_sha256", "find_packet", "list_packets", "open_packet",
     "packet_size", "preview_jpeg", "sweep_leftovers", "verify_packet", "write_packet",
 ]  # fmt: skip
 
@@ -56,6 +55,7 @@ STALE_SECONDS = 24 * 3600
 _REPLACE_TRIES = 20
 _MAPPED_FILES_STAY = os.name == "nt"
 """Windows neither renames nor cuts a file that is mapped, nor renames its folder."""
+_DTYPES = {"U8": "u1", "BOOL": "?", "F16": "<f2", "I32": "<i4", "F32": "<f4", "I64": "<i8"}
 # One length for every header of frames: a clip that ends early only changes the text, not where the data starts.
 _FRAMES_HEADER = 248
 
@@ -72,6 +72,7 @@ class PacketDraft:
         self._work = root / f".part-{uuid.uuid4().hex}"
         self._left: list[Path] = []
         self._frames: np.memmap | None = None
+        self._mapped: list[np.memmap] = []
 
     def __enter__(self) -> PacketDraft:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ class PacketDraft:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._frames = None
+        self._frames, self._mapped = None, []
         for folder in (self._work, *self._left):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -100,15 +101,36 @@ class PacketDraft:
             f.write(_frames_header(n, height, width))
             _reserve(f, 8 + _FRAMES_HEADER + size)
         self._frames = np.memmap(file, np.uint8, "r+", 8 + _FRAMES_HEADER, (n, height, width, 3))
+        self._mapped.append(self._frames)
         return self._frames
 
+    def arrays(self, name: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        """Return the tensors of the file `name` to fill, mapped on it as `frames` are; dtypes are the schema's.
+
+        For what is too large to be held: use `tensors` for the rest. All of it is zeros until it is filled.
+        """
+        schema = self._schema.get(name, {})
+        if set(shapes) != set(schema):
+            raise ValueError(f"{name} has the tensors {', '.join(schema) or 'none'}, not {', '.join(shapes)}")
+        dtypes = {key: dtype for key, (dtype, _) in schema.items()}
+        header, places, size = _header_of(dtypes, shapes)
+        file = self._work / name
+        with file.open("wb") as f:
+            f.write(header)
+            _reserve(f, len(header) + size)
+        made = {
+            key: np.memmap(file, _DTYPES[dtypes[key]], "r+", len(header) + places[key], shape)
+            for key, shape in shapes.items()
+        }
+        self._mapped += made.values()
+        return made
+
     def settle(self) -> None:
-        """Write out the frames filled so far and drop their pages; call it now and then in a long clip."""
-        if self._frames is None:
-            return
-        self._frames.flush()
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._frames._mmap.madvise(mmap.MADV_DONTNEED)
+        """Write out what was filled so far and drop its pages; call it now and then in a long clip."""
+        for mapped in self._mapped:
+            mapped.flush()
+            if hasattr(mmap, "MADV_DONTNEED"):
+                mapped._mmap.madvise(mmap.MADV_DONTNEED)
 
     def tensors(self, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
         """Write the file `name` of the schema. OSError if the disk is full."""
@@ -129,8 +151,7 @@ class PacketDraft:
         fit `info`.
         """
         check_new_place(self.root, info.id)
-        if self._frames is not None:
-            self._close_frames(info.n_frames)
+        self._close_mapped(info.n_frames)
         if preview:
             (self._work / PREVIEW).write_bytes(preview)
         files = {
@@ -146,19 +167,22 @@ class PacketDraft:
         _replace_folder(self._work, self.root / info.id)
         return replace(packet, path=self.root / info.id)
 
-    def _close_frames(self, n: int) -> None:
-        planned, height, width, _ = self._frames.shape
-        self._frames.flush()
+    def _close_mapped(self, n: int) -> None:
+        shape = None if self._frames is None else self._frames.shape
+        self.settle()
         # Never closed by hand: numpy would leave the caller's array pointing at nothing.
-        mapping, self._frames = weakref.ref(self._frames._mmap), None
-        if not 1 <= n <= planned:
-            raise PacketError(f"{FRAMES}: {n} frames are to be kept of {planned}; keep 1..{planned}")
-        if _MAPPED_FILES_STAY and mapping() is not None:  # the caller still holds the array
+        held = [weakref.ref(mapped._mmap) for mapped in self._mapped]
+        self._frames, self._mapped = None, []
+        if shape is not None and not 1 <= n <= shape[0]:
+            raise PacketError(f"{FRAMES}: {n} frames are to be kept of {shape[0]}; keep 1..{shape[0]}")
+        if _MAPPED_FILES_STAY and any(
+            mapping() is not None for mapping in held
+        ):  # the caller still holds one
             self._move_out()
-        if n < planned:
+        if shape is not None and n < shape[0]:
             with (self._work / FRAMES).open("r+b") as f:
-                f.write(_frames_header(n, height, width))
-                f.truncate(8 + _FRAMES_HEADER + n * height * width * 3)
+                f.write(_frames_header(n, *shape[1:3]))
+                f.truncate(8 + _FRAMES_HEADER + n * math.prod(shape[1:]))
 
     def _move_out(self) -> None:
         """Go on in a copy of the folder."""
@@ -258,6 +282,21 @@ def _frames_header(n: int, height: int, width: int) -> bytes:
     return struct.pack("<Q", _FRAMES_HEADER) + text.ljust(_FRAMES_HEADER)
 
 
+def _header_of(
+    dtypes: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[bytes, dict[str, int], int]:
+    """Return a safetensors header, where each tensor begins behind it, and the bytes of them all."""
+    widths = {key: np.dtype(_DTYPES[dtypes[key]]).itemsize for key in shapes}
+    entries, places, end = {}, {}, 0
+    # The widest numbers first, behind a header of whole words: every tensor is aligned.
+    for key in sorted(shapes, key=lambda k: -widths[k]):
+        places[key], end = end, end + widths[key] * math.prod(shapes[key])
+        entries[key] = {"dtype": dtypes[key], "shape": list(shapes[key]), "data_offsets": [places[key], end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    return struct.pack("<Q", len(text)) + text, places, end
+
+
 def _reserve(f, size: int) -> None:
     """Make the open file `size` bytes long, the space really taken where the system can."""
     try:
@@ -275,7 +314,7 @@ def _reserve(f, size: int) -> None:
     except OSError as e:
         raise OSError(
             e.errno,
-            f"cannot write {FRAMES} into {Path(f.name).parent.parent}: {e.strerror or e}; "
+            f"cannot write {Path(f.name).name} into {Path(f.name).parent.parent}: {e.strerror or e}; "
             "free disk space or keep fewer frames",
         ) from None
 

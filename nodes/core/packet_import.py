@@ -6,7 +6,7 @@ Nothing of it is run, and nothing is written before all of it has been checked.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -92,15 +92,16 @@ def import_legacy(
         notes.append(f"the first {n} of the {pictures.n} pictures given are used")
     if n < legacy.n:
         notes.append(f"{legacy.n} entries are stored as {n} ({cycle}): the rest repeats them")
+    own = frames.info.fps if legacy.frames is None and frames is not None else None
     info = AvatarInfo(
         id=avatar_id,
         engine="musetalk",
         size=pictures.size,
-        fps=_rate(legacy, frames, fps, notes),
+        fps=fps or told_rate(legacy.facts, own, notes),
         n_frames=n,
         cycle=cycle,
         model=dict(model),
-        source={"name": folder.name, "sha256": _folder_sha256(folder, legacy.form), "form": legacy.form},
+        source={"name": folder.name, "sha256": files_sha256(folder, FORMS[legacy.form]), "form": legacy.form},
     )
     packet = _write(ctx, root, info, pictures, legacy.latents[:n], geometry)
     for note in notes:
@@ -198,6 +199,15 @@ def _crop(legacy: LegacyAvatar, i: int, box: tuple[int, int, int, int]) -> tuple
     )
 
 
+def fold(n: int, same: Callable[[int, int], bool]) -> tuple[int, str]:
+    """Return how many of `n` entries to keep, and the cycle that gives back the list; `same` compares two of them."""
+    if all(same(0, i) for i in range(1, n)):
+        return 1, "still"
+    if n % 2 == 0 and all(same(i, n - 1 - i) for i in range(n // 2)):
+        return n // 2, "pingpong"
+    return n, "loop"
+
+
 def _fold(legacy: LegacyAvatar, geometry: _Geometry, pictures: LegacyFrames) -> tuple[int, str]:
     """Return how many entries to keep, and the cycle that gives back the list."""
 
@@ -211,35 +221,26 @@ def _fold(legacy: LegacyAvatar, geometry: _Geometry, pictures: LegacyFrames) -> 
             and pictures.same(i, j)
         )
 
-    n = legacy.n
-    if all(same(0, i) for i in range(1, n)):
-        return 1, "still"
-    if n % 2 == 0 and all(same(i, n - 1 - i) for i in range(n // 2)):
-        return n // 2, "pingpong"
-    return n, "loop"
+    return fold(legacy.n, same)
 
 
-def _rate(
-    legacy: LegacyAvatar, frames: FrameStream | None, fps: Fraction | None, notes: list[str]
-) -> Fraction:
-    if fps:
-        return fps
-    told = legacy.facts.get("fps")
+def told_rate(facts: Mapping[str, Any], otherwise: Fraction | None, notes: list[str]) -> Fraction:
+    """Return the rate that a legacy avatar's JSON says, else `otherwise`, else 25 with a note."""
+    told = facts.get("fps")
     if isinstance(told, (int, float, str)) and not isinstance(told, bool):
         try:
             return parse_fps(told)
         except ValueError:
             notes.append(f"its rate {told!r} is none and is not used")
-    if legacy.frames is None and frames is not None:
-        return frames.info.fps
-    notes.append(f"it says no rate, {DEFAULT_FPS} fps is taken")
-    return DEFAULT_FPS
+    if otherwise is None:
+        notes.append(f"it says no rate, {DEFAULT_FPS} fps is taken")
+    return otherwise or DEFAULT_FPS
 
 
-def _folder_sha256(folder: Path, form: str) -> str:
-    """Return a hash over names and contents of the files that belong to the form."""
+def files_sha256(folder: Path, names: Sequence[str]) -> str:
+    """Return a hash over names and contents of the files (or folders of files) of a legacy avatar."""
     digest = hashlib.sha256()
-    for name in FORMS[form]:
+    for name in names:
         path = folder / name
         for file in sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]:
             digest.update(

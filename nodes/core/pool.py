@@ -1,7 +1,7 @@
 """Packets that stay warm between runs: least recently used ones go first, idle ones go by themselves.
 
-An entry is one packet's content on one device. What it costs is its latents there and what stages keep with it
-(`Shelf`); frames and masks stay mapped and are the system's to drop. While an entry is in use it is pinned: nothing
+An entry is one packet's content on one device. What it costs is what its engine has there always (MuseTalk's latents)
+and what stages keep with it (`Shelf`; Ditto's volumes); all else stays mapped and is the system's to drop. While an entry is in use it is pinned: nothing
 closes it. All methods may be called from any thread. Source of the bounds: spec/system.md 1 (idle eviction after 600 s, to 0 bytes).
 """
 
@@ -60,16 +60,22 @@ class Shelf:
 
 @dataclass(eq=False)
 class Resident:
-    """A packet in the pool. reader: its mapped tensors. latents: those of the reader, on `device`; never write to
-    them. shelf: what stages made of them and want back next time. All are gone once the entry is dropped: use them
-    inside `AvatarPool.use` only."""
+    """A packet in the pool. reader: its mapped tensors. latents: those of the reader, on `device`, None for an engine
+    without; never write to them. shelf: what stages made of it all and want back next time. All are gone once the entry
+    is dropped: use them inside `AvatarPool.use` only."""
 
     packet: AvatarPacket
     device: torch.device
     reader: PacketReader = field(repr=False)
-    latents: torch.Tensor = field(repr=False)
+    latents: torch.Tensor | None = field(repr=False)
     latent_bytes: int
     shelf: Shelf = field(default_factory=Shelf, repr=False)
+
+    @classmethod
+    def of(cls, packet: AvatarPacket, device: torch.device, reader: PacketReader) -> Resident:
+        """Return the packet that `reader` has mapped, its latents copied to `device`."""
+        latents = None if reader.latents is None else reader.latents.to(device)
+        return cls(packet, device, reader, latents, latent_bytes(reader))
 
     @property
     def n_bytes(self) -> int:
@@ -81,12 +87,16 @@ class Resident:
         self.latents = None  # whoever kept the Resident must not keep the memory
 
 
+def latent_bytes(reader: PacketReader) -> int:
+    """Return the bytes that the packet takes on its device before any stage asks for more."""
+    return 0 if reader.latents is None else reader.latents.nbytes
+
+
 @contextmanager
 def open_resident(packet: AvatarPacket, device: str | torch.device = "cpu") -> Iterator[Resident]:
     """Yield the packet on `device` for one run, without a pool: closed when the block ends."""
     with packet.open() as reader:
-        device = torch.device(device)
-        yield Resident(packet, device, reader, reader.latents.to(device), reader.latents.nbytes)
+        yield Resident.of(packet, torch.device(device), reader)
 
 
 @dataclass(frozen=True)
@@ -201,8 +211,8 @@ class AvatarPool:
         # Inside the lock: it takes milliseconds, and two threads must not load the same packet twice.
         reader = packet.open()
         try:
-            self._shrink(1, reader.latents.nbytes)
-            return Resident(packet, device, reader, reader.latents.to(device), reader.latents.nbytes)
+            self._shrink(1, latent_bytes(reader))
+            return Resident.of(packet, device, reader)
         except BaseException:
             reader.close()
             raise

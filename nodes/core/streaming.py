@@ -1,6 +1,6 @@
 """The interface of live rendering, the same for every engine: sound in as it comes, frames out as soon as they can be.
 
-`stream_musetalk` is one; an engine of another kind offers a function of this shape.
+`stream_musetalk` and `stream_ditto` are two; an engine of another kind offers a function of this shape.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from .audio import AudioClip
-from .frames import FrameChunk, RunContext
+from .color import MATRICES
+from .frames import FrameChunk, FrameStream, RunContext
 from .live_audio import LiveAudio
 from .packet import AvatarPacket
 
@@ -48,3 +49,33 @@ class StreamFrames(Protocol[Model]):
         Closing the iterator ends the run. Errors in the arguments are raised by the call; what fails later is a
         StageError that names the stage.
         """
+
+
+def check_matrix(matrix: str | None) -> None:
+    """Raise ValueError unless `matrix` is one, or None for RGB."""
+    if matrix is not None and matrix not in MATRICES:
+        raise ValueError(f"matrix {matrix!r} is unknown; use one of {', '.join(MATRICES)}, or None for RGB")
+
+
+def check_features(audio: LiveAudio | AudioClip, features: str | None) -> str:
+    """Return which of FEATURES hear `audio`, None standing for its default. ValueError for what it has not."""
+    live = isinstance(audio, LiveAudio)
+    features = features or ("live" if live else "file")
+    if features not in FEATURES:
+        raise ValueError(f"features {features!r} must be one of {', '.join(FEATURES)}")
+    if live and features == "file":
+        raise ValueError(
+            "features 'file' need the whole sound before the first frame; live sound has 'live' only"
+        )
+    return features
+
+
+def in_colours(frames: FrameStream, matrix: str | None, avatar: AvatarPacket) -> FrameStream:
+    """Return full frames of `avatar` as RGB or NV12; see `StreamFrames`. ValueError for NV12 of odd sides."""
+    if matrix is None:
+        return frames
+    converted = frames.nv12(matrix)
+    if converted is None:
+        width, height = avatar.info.size
+        raise ValueError(f"NV12 needs even sides, avatar {avatar.info.id!r} has {width}x{height}; use RGB")
+    return converted

@@ -7,6 +7,8 @@ torch's allocator; `TensorRtRunner.memory_bytes` tells it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,16 @@ from torch import Tensor
 
 from .engine_cache import CachedEngine, EngineCache, engine_key, machine_facts
 from .engine_spec import EngineSkipped, RunnerRequest, StageSpec
-from .export import OPSET, BatchRange, ExportForm, export_form, export_onnx, scratch_folder
+from .export import (
+    OPSET,
+    BatchRange,
+    ExportForm,
+    ExportParts,
+    export_form,
+    export_onnx,
+    export_parts,
+    scratch_folder,
+)
 from .onnx_engine import RtxRunner, open_tensorrt_rtx
 from .tensorrt_build import PlanOptions, Profile, TensorRt, build_plan, import_tensorrt
 
@@ -119,8 +130,47 @@ class TensorRtRunner:
             raise ValueError(f"{self._name}: TensorRT still lacks shapes of {', '.join(missing)}")
 
 
-def open_tensorrt(request: RunnerRequest) -> TensorRtRunner | RtxRunner:
-    """Open a stage: its plan out of the cache, or built if the request allows that.
+class PartsRunner:
+    """Several loaded plans with torch between them, on input buffers of their own; see `ExportParts`.
+
+    Args:
+        parts: what runs them.
+        runners: of each, by name; their input buffers by name.
+        inputs: the stage's own static buffers.
+    """
+
+    def __init__(
+        self,
+        parts: ExportParts,
+        runners: Mapping[str, tuple[TensorRtRunner, Mapping[str, Tensor]]],
+        inputs: Mapping[str, Tensor],
+    ) -> None:
+        self._run, self._inputs, self._runners = parts.run, dict(inputs), dict(runners)
+        self._calls = {form.spec.name: partial(self._part, form.spec) for form in parts.forms}
+        made = [runner for runner, _ in runners.values()]
+        self.cached = tuple(runner.cached for runner in made if runner.cached)
+        self.memory_bytes = sum(runner.memory_bytes for runner in made)
+
+    def __call__(self) -> Mapping[str, Tensor]:
+        """Queue one batch on the current stream, which is the plans' own."""
+        return self._run(self._calls, self._inputs)
+
+    def close(self) -> None:
+        for runner, _ in self._runners.values():
+            runner.close()
+        self._runners, self._calls, self._inputs = {}, {}, {}
+
+    def _part(self, spec: StageSpec, *values: Tensor) -> Tensor | tuple[Tensor, ...]:
+        runner, buffers = self._runners[spec.name]
+        for tensor, value in zip(spec.inputs, values, strict=True):
+            buffers[tensor.name].copy_(value)
+        made = runner()
+        outputs = tuple(made[tensor.name] for tensor in spec.outputs)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+
+def open_tensorrt(request: RunnerRequest) -> TensorRtRunner | PartsRunner | RtxRunner:
+    """Open a stage: its plan out of the cache, or its plans, or built if the request allows that.
 
     Where TensorRT itself is missing, TensorRT-RTX takes its place if its plug-in is installed and the card is an RTX.
 
@@ -136,21 +186,47 @@ def open_tensorrt(request: RunnerRequest) -> TensorRtRunner | RtxRunner:
         return _open_rtx(request, str(error))
     if request.cache is None:
         raise EngineSkipped("there is no folder for built engines")
-    cache, form = EngineCache(request.cache), export_form(request.spec, request.function)
+    cache, parts = EngineCache(request.cache), export_parts(request.function)
+    with torch.cuda.device(request.device):
+        if parts is None:
+            form = export_form(request.spec, request.function)
+            return _open_form(rt, cache, form, request)
+        return _open_parts(rt, cache, parts, request)
+
+
+def _open_parts(rt: TensorRt, cache: EngineCache, parts: ExportParts, request: RunnerRequest) -> PartsRunner:
+    runners: dict[str, tuple[TensorRtRunner, Mapping[str, Tensor]]] = {}
+    device = next(iter(request.inputs.values())).device
+    try:
+        for form in parts.forms:
+            buffers = {
+                t.name: torch.zeros((request.batch, *t.shape), dtype=t.dtype, device=device)
+                for t in form.spec.inputs
+            }
+            # By its own name, or the parts would share a file.
+            own = replace(request, spec=form.spec, inputs=buffers)
+            runners[form.spec.name] = _open_form(rt, cache, form, own), buffers
+        return PartsRunner(parts, runners, request.inputs)
+    except BaseException:
+        for runner, _ in runners.values():
+            runner.close()
+        raise
+
+
+def _open_form(rt: TensorRt, cache: EngineCache, form: ExportForm, request: RunnerRequest) -> TensorRtRunner:
     options = PlanOptions(Profile.static(request.batch), timing_cache=cache.folder / TIMING_CACHE)
     key = plan_key(request, form, options)
-    with torch.cuda.device(request.device):
-        if found := cache.find(key, SUFFIX, request.report):
-            try:
-                return _open_found(rt, found, form, request)
-            except (PlanRefused, ValueError) as error:
-                cache.set_aside(found.name, str(error), request.report)
-        if not request.may_build:
-            raise EngineSkipped(
-                f"not built yet for this card, precision and batch {request.batch}; choose it by name, or build it "
-                f"once (node Engine, or talkinghead engine build)"
-            )
-        return _open_found(rt, _build(rt, cache, key, form, options, request), form, request)
+    if found := cache.find(key, SUFFIX, request.report):
+        try:
+            return _open_found(rt, found, form, request)
+        except (PlanRefused, ValueError) as error:
+            cache.set_aside(found.name, str(error), request.report)
+    if not request.may_build:
+        raise EngineSkipped(
+            f"not built yet for this card, precision and batch {request.batch}; choose it by name, or build it "
+            f"once (node Engine, or talkinghead engine build)"
+        )
+    return _open_found(rt, _build(rt, cache, key, form, options, request), form, request)
 
 
 def plan_key(request: RunnerRequest, form: ExportForm, options: PlanOptions) -> dict[str, Any]:

@@ -6,7 +6,7 @@ frames were chunked; before frame 0 (the warm-up of a stream) everything is that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -118,13 +118,17 @@ class Condition:
     """Makes the rows.
 
     face: whose eyes and shape. emotion: see `emotion_rows`. fixed_eyes: keep the eyes of the source's first frame
-    instead of playing those of all, forward and backward. use_emotion, use_eye_open, use_eye_ball, use_shape: parts that the
+    instead of playing those of all. eyes_at: (first, count) of frames from 0 on -> which rows of the eyes they show,
+    (count,); None: forward and backward, as upstream. hold_emotion: after its last row an emotion stays instead of
+    starting anew. use_emotion, use_eye_open, use_eye_ball, use_shape: parts that the
     network was trained with; one left out makes the row shorter.
     """
 
     face: FaceShape
     emotion: Emotion = NEUTRAL
     fixed_eyes: bool = False
+    eyes_at: Callable[[int, int], np.ndarray] | None = None
+    hold_emotion: bool = False
     use_emotion: bool = True
     use_eye_open: bool = True
     use_eye_ball: bool = True
@@ -155,7 +159,9 @@ class Condition:
         frames = np.maximum(np.arange(start, start + len(speech)), 0)
         parts = [torch.zeros(len(speech), 0)]
         if self.use_emotion:
-            parts.append(self._emotion_rows[torch.from_numpy(frames % len(self._emotion_rows))])
+            rows = len(self._emotion_rows)
+            shown = np.minimum(frames, rows - 1) if self.hold_emotion else frames % rows
+            parts.append(self._emotion_rows[torch.from_numpy(shown)])
         eyes = torch.from_numpy(self._eye_rows(frames))
         if self.use_eye_open:
             parts.append(self.face.eye_open[eyes])
@@ -169,5 +175,7 @@ class Condition:
         if self.fixed_eyes or not len(frames):
             return np.zeros_like(frames)
         first, last = int(frames[0]), int(frames[-1])
-        cycle = cycle_indices(first, last - first + 1, len(self.face.eye_open), "pingpong")
-        return cycle[frames - first]
+        count = last - first + 1
+        if self.eyes_at is not None:
+            return self.eyes_at(first, count)[frames - first]
+        return cycle_indices(first, count, len(self.face.eye_open), "pingpong")[frames - first]

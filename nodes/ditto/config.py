@@ -224,18 +224,19 @@ OFFICIAL = DittoConfig()
 
 EMBEDDED = DittoConfig(
     name="ditto-tiny",
-    crop_size=128,
-    appearance=AppearanceConfig((16, 32, 64), volume_channels=16, volume_depth=8, n_res_blocks=2),
-    motion=MotionConfig(depths=(1, 1, 2, 1), dims=(24, 48, 96, 128)),
+    crop_size=256,
+    appearance=AppearanceConfig((16, 32, 48, 64), volume_channels=32, volume_depth=4, n_res_blocks=2),
+    motion=MotionConfig(depths=(1, 2, 3, 1), dims=(24, 48, 96, 160)),
     warp=WarpConfig(
-        volume_channels=16,
-        volume_depth=8,
+        volume_channels=32,
+        volume_depth=4,
         volume_size=32,
         compressed_channels=2,
         hourglass_channels=(16, 32, 48, 64),
         out_channels=64,
         mask_kernel=3,
     ),
-    decoder=DecoderConfig(in_channels=64, channels=64, n_middle=2, up_channels=(48, 24), hidden_channels=32),
+    decoder=DecoderConfig(in_channels=64, channels=64, n_middle=3, up_channels=(48, 24), hidden_channels=16),
     stitch=StitchConfig(hidden_channels=(64, 64)),
 )
+"""The tiny model that comes with the pack, for drawn presenters: 256 pixels in and out (tools/README.md)."""

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.packet_schema import CROP_SIDE as CROP_SIZE
+
 CROP_SCALE, CROP_SHIFT = 2.3, (0.0, -0.125)
 """Side of the crop / extent of the landmarks; shift of its centre in sides, along and down the face."""
 LANDMARK_SCALE, LANDMARK_SHIFT, LANDMARK_SIZE = 1.5, (0.0, -0.1), 224
 """The same for the crop that the 203 landmarks are found in, and its side in pixels."""
-CROP_SIZE, NETWORK_SIZE = 512, 256
+NETWORK_SIZE = 256
 _TOO_SHORT = 1e-3
 
 # Number of landmarks -> the points whose mean is the left eye, the right eye, the mouth.
@@ -138,8 +140,13 @@ def move_points(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return (points @ matrix[:2, :2].T + matrix[:2, 2]).astype(np.float32)
 
 
-def crop_picture(picture: np.ndarray, matrices: CropMatrices, side: int = CROP_SIZE) -> np.ndarray:
-    """Return the crop (side, side, 3) of a uint8 RGB picture: bilinear, black outside."""
+def crop_picture(
+    picture: np.ndarray, matrices: CropMatrices, side: int = CROP_SIZE, extend: bool = False
+) -> np.ndarray:
+    """Return the crop (side, side, 3) of a uint8 RGB picture: bilinear.
+
+    Outside the picture it is black, as upstream has it, or with `extend` the picture's edge goes on.
+    """
     import cv2
 
     return cv2.warpAffine(
@@ -147,7 +154,7 @@ def crop_picture(picture: np.ndarray, matrices: CropMatrices, side: int = CROP_S
         matrices.o2c[:2],
         (side, side),
         flags=cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_CONSTANT,
+        borderMode=cv2.BORDER_REPLICATE if extend else cv2.BORDER_CONSTANT,
     )
 
 

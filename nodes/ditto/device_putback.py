@@ -19,6 +19,8 @@ from ..core.color import rgb_to_nv12
 from ..core.device_composite import roi_size, splice
 from .putback import feather_mask, touched_part, warp_into
 
+_ABOVE = 2.0**-10
+
 
 @dataclass(frozen=True, eq=False)
 class FacePlates:
@@ -80,21 +82,32 @@ def make_face_plates(
         )
     height, width = frames[0].shape[:2]
     boxes = [touched_part(m, side, width, height) for m in c2o]
-    roi_w, roi_h = roi_size(boxes, width, height)
-    mask = feather_mask(side, side)
-    parts = []
-    for frame, box, m in zip(frames, boxes, c2o, strict=True):
-        x, y = min(box[0], width - roi_w) // 2 * 2, min(box[1], height - roi_h) // 2 * 2
-        weight = warp_into(mask, m, (x, y, x + roi_w, y + roi_h)).clip(0, 1)
-        pixels = frame[y : y + roi_h, x : x + roi_w]
-        parts.append((pixels, weight, np.array([x, y], np.int32), _to_face(m, (x, y), side)))
+    roi = roi_size(boxes, width, height)
+    parts = [plate_parts(frame, m, side, roi) for frame, m in zip(frames, c2o, strict=True)]
     rgb, weights, corners, maps = (torch.from_numpy(np.stack(part)) for part in zip(*parts, strict=True))
     nv12 = np.stack([rgb_to_nv12(frame[None], matrix, color_range)[0] for frame in frames])
-    ys, xs = np.mgrid[0:roi_h, 0:roi_w].astype(np.float32)
-    pixels = np.stack([xs, ys, np.ones_like(xs)], -1).reshape(-1, 3)
     return FacePlates(
-        torch.from_numpy(nv12), rgb, weights, corners, maps, torch.from_numpy(pixels), matrix, color_range
+        torch.from_numpy(nv12), rgb, weights, corners, maps, pixels_of(roi), matrix, color_range
     )  # fmt: skip
+
+
+def plate_parts(
+    frame: np.ndarray, c2o: np.ndarray, side: int, roi: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return of one frame what `FacePlates` holds: rgb and weight of its roi, corner, to_face. See `make_face_plates`."""
+    height, width = frame.shape[:2]
+    roi_w, roi_h = roi
+    box = touched_part(c2o, side, width, height)
+    x, y = min(box[0], width - roi_w) // 2 * 2, min(box[1], height - roi_h) // 2 * 2
+    weight = warp_into(feather_mask(side, side), c2o, (x, y, x + roi_w, y + roi_h)).clip(0, 1)
+    pixels = np.ascontiguousarray(frame[y : y + roi_h, x : x + roi_w])
+    return pixels, weight, np.array([x, y], np.int32), _to_face(c2o, (x, y), side)
+
+
+def pixels_of(roi: tuple[int, int]) -> Tensor:
+    """Return x, y, 1 of the pixels of a roi of this width and height: float32 (h * w, 3)."""
+    xs, ys = torch.meshgrid(torch.arange(roi[0]), torch.arange(roi[1]), indexing="xy")
+    return torch.stack([xs, ys, torch.ones_like(xs)], -1).reshape(-1, 3).float()
 
 
 def _to_face(c2o: np.ndarray, corner: tuple[int, int], side: int) -> np.ndarray:
@@ -109,7 +122,7 @@ def put_back_nv12(faces: Tensor, plates: FacePlates, index: Tensor, usable: Tens
     """Blend rendered faces into their frames.
 
     Args:
-        faces: (n, 3, S, S) in 0..1, finite, on the plates' device.
+        faces: crops uint8 (n, S, S, 3), or (n, 3, S, S) in 0..1, finite; on the plates' device.
         plates: of the avatar.
         index: int64 (n,) source frame of each face, on that device too.
         usable: bool (n,); a frame whose face is not usable stays as it is.
@@ -134,14 +147,10 @@ def blend_part(
     Arguments and errors as those of `put_back_nv12`.
     """
     n = len(faces)
-    if (
-        faces.ndim != 4
-        or faces.shape[1] != 3
-        or faces.shape[2] != faces.shape[3]
-        or tuple(index.shape) != (n,)
-    ):
+    if not _are_faces(faces) or tuple(index.shape) != (n,):
         raise ValueError(
-            f"faces must be (n, 3, S, S) with an index (n,), got {tuple(faces.shape)} and {tuple(index.shape)}"
+            f"faces must be uint8 (n, S, S, 3) or (n, 3, S, S) with an index (n,), got {faces.dtype} "
+            f"{tuple(faces.shape)} and {tuple(index.shape)}"
         )
     if not faces.device == index.device == plates.nv12.device:
         raise ValueError(
@@ -151,11 +160,26 @@ def blend_part(
     # Sums and not a matrix product: TF32 would move the places by a quarter of a pixel.
     maps = plates.to_face[index][:, None]
     places = (maps * plates.pixels[:, None]).sum(-1).unflatten(1, (h, w))
-    warped = F.grid_sample(faces.float(), places, mode="bilinear", padding_mode="zeros", align_corners=False)
-    warped = warped.clamp(0, 1).permute(0, 2, 3, 1) * 255
+    levels = _levels(faces)
+    warped = F.grid_sample(levels, places, mode="bilinear", padding_mode="zeros", align_corners=False)
+    warped = warped.permute(0, 2, 3, 1)
     weight = plates.weight[index]
     if usable is not None:
         weight = weight * usable[:, None, None]
     share = weight[..., None]
     blended = share * warped + (1 - share) * plates.rgb[index]
     return blended.clamp(0, 255).int(), weight > 0
+
+
+def _are_faces(faces: Tensor) -> bool:
+    if faces.dtype == torch.uint8:
+        return faces.ndim == 4 and faces.shape[3] == 3 and faces.shape[1] == faces.shape[2]
+    return faces.ndim == 4 and faces.shape[1] == 3 and faces.shape[2] == faces.shape[3]
+
+
+def _levels(faces: Tensor) -> Tensor:
+    """Faces as (n, 3, S, S) float32 in 0..255."""
+    if faces.dtype != torch.uint8:
+        return faces.float().clamp(0, 1) * 255
+    # Whole levels: where a face is flat, the last bit of the sampling's weights would decide whether the cut-off takes one.
+    return faces.permute(0, 3, 1, 2).float() + _ABOVE

@@ -137,7 +137,17 @@ class KeypointDriver:
         first_frame: int = 0,
         controls: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return source (1 or N, K, 3) and driving (N, K, 3) key points of the next N frames.
+        """Return source (1 or N, K, 3) and driving (N, K, 3) key points of the next N frames: `pose`, then `keypoints`."""
+        return self.keypoints(self.pose(motion, source, first_frame, controls), source)
+
+    def pose(
+        self,
+        motion: Tensor,
+        source: MotionOutput | None = None,
+        first_frame: int = 0,
+        controls: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> MotionOutput:
+        """Return the pose of the next N frames: motion and source together, with control and fades; angles (N,) in degrees.
 
         Args:
             motion: (N, 265) motion vectors.
@@ -166,11 +176,21 @@ class KeypointDriver:
         state = {"exp": exp, "t": mixed.t, "scale": mixed.scale, **angles}
         state = self._faded(state, source, rows)
         degrees = {name: state[name].resolve() for name in ANGLES}
-        exp = state["exp"] + self._gaze(degrees) if self._drive_eyes else state["exp"]
-        pose = MotionOutput(*degrees.values(), state["t"], exp, state["scale"], source.kp.expand(n, -1))
+        kp = source.kp.expand(n, -1)
+        return MotionOutput(*degrees.values(), state["t"], state["exp"], state["scale"], kp)
+
+    def keypoints(self, pose: MotionOutput, source: MotionOutput | None = None) -> tuple[Tensor, Tensor]:
+        """Return source (1 or N, K, 3) and driving (N, K, 3) key points of a pose with angles in degrees.
+
+        The eyes of a driven gaze are turned against the head first; stitched where there is a stitching network.
+        """
+        source = self._source if source is None else source
+        if self._drive_eyes:
+            degrees = {name: getattr(pose, name) for name in ANGLES}
+            pose = pose._replace(exp=pose.exp + self._gaze(degrees))
         kp_source, kp_driving = transform_keypoints(source), transform_keypoints(pose)
         if self._stitch is not None:
-            kp_driving = self._stitch(kp_source.expand(n, -1, -1), kp_driving)
+            kp_driving = self._stitch(kp_source.expand(len(kp_driving), -1, -1), kp_driving)
         return kp_source, kp_driving
 
     def _mix(self, moved: MotionOutput, source: MotionOutput) -> MotionOutput:
@@ -242,6 +262,11 @@ class KeypointDriver:
         dx = (degrees["yaw"] - as_degrees(self._source.yaw)) * _YAW_TO_GAZE
         dy = (degrees["pitch"] - as_degrees(self._source.pitch)) * _PITCH_TO_GAZE
         return gaze_offsets(dx, dy, self._source.kp.shape[1] // 3, self.options.gaze)
+
+
+def present(points: Sequence[int], n_keypoints: int) -> tuple[int, ...]:
+    """Return those of `points` that a model of `n_keypoints` has."""
+    return tuple(point for point in points if point < n_keypoints)
 
 
 def with_scale_of(options: DriveOptions, character: MotionOutput, source: MotionOutput) -> DriveOptions:

@@ -46,6 +46,28 @@ def rotation_matrix(pitch: Tensor, yaw: Tensor, roll: Tensor) -> Tensor:
     return torch.stack(rows, -1).unflatten(-1, (3, 3))
 
 
+def quaternions(pitch: Tensor, yaw: Tensor, roll: Tensor) -> Tensor:
+    """Return unit quaternions (B, 4), w x y z, of Rz(roll) Ry(yaw) Rx(pitch) for angles (B,) in degrees; float64."""
+    half = torch.stack([pitch, yaw, roll], -1).double().deg2rad() / 2
+    (sx, sy, sz), (cx, cy, cz) = half.sin().unbind(-1), half.cos().unbind(-1)
+    parts = [
+        cx * cy * cz + sx * sy * sz,
+        sx * cy * cz - cx * sy * sz,
+        cx * sy * cz + sx * cy * sz,
+        cx * cy * sz - sx * sy * cz,
+    ]
+    return torch.stack(parts, -1)
+
+
+def angles_of(rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return pitch, yaw and roll (B,) in degrees of unit quaternions (B, 4); yaw in -90..90."""
+    w, x, y, z = rotation.unbind(-1)
+    pitch = torch.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+    yaw = (2 * (w * y - x * z)).clamp(-1, 1).asin()
+    roll = torch.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    return pitch.rad2deg(), yaw.rad2deg(), roll.rad2deg()
+
+
 def transform_keypoints(pose: MotionOutput) -> Tensor:
     """Return the posed key points (B, K, 3): scale * (kp R + exp), moved by t in x and y. Depth is not moved.
 

@@ -43,6 +43,8 @@ class DittoModel:
     roots: tuple[Path, ...] = ()
     backend: str = AUTO
 
+    engine = "ditto"
+
     def __post_init__(self) -> None:
         check_backend(self.backend)
         object.__setattr__(self, "roots", tuple(Path(root) for root in self.roots))

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.audio import AudioClip, mono_blocks, need
+from ..core.audio import AudioClip, mono_blocks
+from ..core.onnx_session import open_session
 from ..core.report import Report
 from ..core.timeline import frame_count
 
@@ -27,10 +27,9 @@ ROW_SAMPLES = 640
 _TAIL_SAMPLES = 80
 _FRAMES_PER_ROW = 2
 WIDTH = 1024
-INSTALL = "onnxruntime (or onnxruntime-gpu)"
 
 Encoder = Callable[[np.ndarray], np.ndarray]
-"""Samples (n,) float32 -> frames (T, width) float32, one per 20 ms."""
+"""Samples (n,) float32 -> frames (T, width) float32, one per 20 ms; or a batch of windows, see `SpeechRows`."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,17 @@ class SpeechRows:
 
     Row k covers samples 640 k .. 640 k + 639. Before and behind the sound lie zeros. `feed` gives five rows at a time;
     `finish` the rest, so that all in all there are ceil(samples / 640), or as many as asked for.
+
+    batch: the encoder takes that many windows at once, (batch, n) -> (batch, T, width). It runs when so many are full,
+    counted from the first, and at the end with silence in the place of those that are missing: always the same shape,
+    so that what a row is does not depend on where the sound ends. None: one window at a time, (n,) -> (T, width).
     """
 
-    def __init__(self, encoder: Encoder, rule: ChunkRule = OFFLINE, width: int = WIDTH) -> None:
+    def __init__(
+        self, encoder: Encoder, rule: ChunkRule = OFFLINE, width: int = WIDTH, batch: int | None = None
+    ) -> None:
         self._encoder, self.rule = encoder, rule
-        self.width = width
+        self.width, self._batch = width, batch
         self._held = np.zeros(rule.lead, np.float32)
         self._fed = self._made = 0
 
@@ -102,7 +107,8 @@ class SpeechRows:
         """Take mono float32 (n,); return the rows that are ready, (k, width)."""
         self._fed += len(samples)
         self._held = np.concatenate([self._held, np.asarray(samples, np.float32)])
-        return self._rows(lambda: len(self._held) >= self.rule.window)
+        full = max(0, (len(self._held) - self.rule.window) // self.rule.hop + 1)
+        return self._rows(full - full % (self._batch or 1))
 
     def finish(self, n_rows: int | None = None) -> Tensor:
         """Return the rows still owed; `n_rows` is how many there are in all, ceil(samples / 640) if not given."""
@@ -111,42 +117,63 @@ class SpeechRows:
         if missing < 0:
             return self._empty()
         windows = -(-missing // self.rule.current)
-        short = (windows - 1) * self.rule.hop + self.rule.window - len(self._held)
+        padded = -(-windows // (self._batch or 1)) * (self._batch or 1)
+        short = (padded - 1) * self.rule.hop + self.rule.window - len(self._held)
         self._held = np.concatenate([self._held, np.zeros(max(0, short), np.float32)])
-        end = self._made + windows * self.rule.current
-        return self._rows(lambda: self._made < end)[:missing]
+        return self._rows(padded)[:missing]
 
-    def _rows(self, more: Callable[[], bool]) -> Tensor:
-        made = []
-        while more():
-            frames = np.asarray(self._encoder(self._held[: self.rule.window].copy()), np.float32)
-            if frames.ndim != 2 or frames.shape[1] != self.width:
-                raise ValueError(
-                    f"the speech encoder gave {frames.shape}, not rows of {self.width}: it is another network"
-                )
-            made.append(torch.from_numpy(self.rule.rows_of(frames)))
-            self._held = self._held[self.rule.hop :]
-            self._made += self.rule.current
+    def _rows(self, windows: int) -> Tensor:
+        """Encode the next `windows` windows, whole batches of them."""
+        made, step = [], self._batch or 1
+        for _ in range(0, windows, step):
+            starts = range(0, step * self.rule.hop, self.rule.hop)
+            heard = np.stack([self._held[at : at + self.rule.window] for at in starts])
+            for frames in self._encode(heard):
+                made.append(torch.from_numpy(self.rule.rows_of(frames)))
+            self._held = self._held[step * self.rule.hop :]
+            self._made += step * self.rule.current
         return torch.cat(made) if made else self._empty()
+
+    def _encode(self, heard: np.ndarray) -> np.ndarray:
+        """Return the encoder's frames (n, T, width) of windows (n, samples)."""
+        given = self._encoder(heard[0] if self._batch is None else heard)
+        frames = np.asarray(given, np.float32)
+        frames = frames[None] if self._batch is None else frames
+        if frames.ndim != 3 or len(frames) != len(heard) or frames.shape[2] != self.width:
+            raise ValueError(
+                f"the speech encoder gave {frames.shape[self._batch is None :]}, not rows of {self.width}: it is another "
+                f"network"
+            )
+        return frames
 
     def _empty(self) -> Tensor:
         return torch.zeros(0, self.width)
 
 
-def silence_rows(encoder: Encoder, count: int, rule: ChunkRule = ONLINE) -> Tensor:
+def silence_rows(encoder: Encoder, count: int, rule: ChunkRule = ONLINE, batch: int | None = None) -> Tensor:
     """Return `count` rows of silence, what a stream hears before its first frame: (count, width).
 
-    Every window of zeros is the same, so one is encoded and repeated, whatever the count.
+    Every window of zeros is the same, so one is encoded and repeated, whatever the count. batch: see `SpeechRows`.
     """
-    rows = torch.from_numpy(rule.rows_of(np.asarray(encoder(np.zeros(rule.window, np.float32)), np.float32)))
+    silence = np.zeros((batch or 1, rule.window), np.float32)
+    frames = np.asarray(encoder(silence[0]) if batch is None else encoder(silence)[0], np.float32)
+    rows = torch.from_numpy(rule.rows_of(frames))
     return rows.repeat(-(-count // len(rows)), 1)[:count]
 
 
 def clip_rows(
-    clip: AudioClip, encoder: Encoder, rule: ChunkRule = OFFLINE, report: Report | None = None
+    clip: AudioClip,
+    encoder: Encoder,
+    rule: ChunkRule = OFFLINE,
+    report: Report | None = None,
+    width: int = WIDTH,
+    batch: int | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the rows (k, width) of a clip, ceil(seconds * 25) in all; memory does not depend on its length."""
-    rows = SpeechRows(encoder, rule)
+    """Yield the rows (k, width) of a clip, ceil(seconds * 25) in all; memory does not depend on its length.
+
+    width, batch: see `SpeechRows`.
+    """
+    rows = SpeechRows(encoder, rule, width, batch)
     total, given = frame_count(clip.n_samples, clip.sample_rate, FPS), 0
     for block in mono_blocks(clip, SAMPLE_RATE_HZ, report):
         for start in range(0, len(block), rule.hop):
@@ -171,18 +198,8 @@ class HubertEncoder:
 
     def __init__(self, path: Path, providers: Sequence[str] | None = None) -> None:
         path = Path(path)
-        onnxruntime = need("onnxruntime", INSTALL, "Ditto's speech encoder")
-        there = onnxruntime.get_available_providers()
-        wanted = list(
-            providers or [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in there]
-        )
-        if unknown := [p for p in wanted if p not in there]:
-            raise ValueError(f"onnxruntime has no provider {', '.join(unknown)}; here: {', '.join(there)}")
-        if not path.is_file():
-            raise ValueError(
-                f"no file {path}: `talkinghead models` lists what Ditto needs and where it is looked for"
-            )
-        self._session = _open(onnxruntime, path, wanted)
+        fetch = "`talkinghead models` lists what Ditto needs and where it is looked for"
+        self._session = open_session(path, "Ditto's speech encoder", fetch, providers)
         self.providers = tuple(self._session.get_providers())
         self._check(path)
 
@@ -210,13 +227,3 @@ class HubertEncoder:
             raise ValueError(
                 f"{path.name} is {', '.join(sorted(kinds))}: HuBERT must be float32, in halves the mouth stays shut"
             )
-
-
-def _open(onnxruntime: Any, path: Path, providers: Sequence[str]) -> Any:
-    # TF32 keeps ten bits of the mantissa, and CUDA's provider has it on.
-    options = [{"use_tf32": "0"} if p == "CUDAExecutionProvider" else {} for p in providers]
-    try:
-        return onnxruntime.InferenceSession(str(path), providers=list(providers), provider_options=options)
-    except Exception as error:  # onnxruntime's own classes have no common base
-        reason = str(error).strip().splitlines()[-1][:200]
-        raise ValueError(f"{path.name} cannot be opened as ONNX ({reason}); fetch it again") from error

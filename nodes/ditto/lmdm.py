@@ -63,6 +63,12 @@ class LMDMConfig:
         return asdict(self)
 
 
+EMBEDDED = LMDMConfig(
+    cond_dim=128 + 79, latent_dim=192, n_heads=6, ff_dim=384, n_layers=4, n_cond_layers=2, guidance=1.0
+)
+"""The motion network of the embedded engine, on 128 numbers of its own speech encoder."""
+
+
 class RotaryEmbedding(nn.Module):
     """Turns neighbouring pairs of numbers by position * frequency, over the full width, before heads are split.
 
@@ -267,7 +273,7 @@ class LMDM(nn.Module):
         self, x: Tensor, cond_frame: Tensor, tokens: Tensor, hidden: Tensor, time: Tensor
     ) -> Tensor:
         """x0 with the condition and without it, (B, 2, window, motion_dim); arguments as of `denoise`."""
-        self._check(x, cond_frame, time)
+        self.check(x, cond_frame, time)
         h = self.time_mlp(time)
         time_vector = F.mish(self.to_time_cond(h)[:, None] + hidden).flatten(0, 1)
         time_tokens = self.to_time_tokens(h).unflatten(-1, (1, N_TIME_TOKENS, -1)).expand(-1, 2, -1, -1)
@@ -308,7 +314,8 @@ class LMDM(nn.Module):
         pred_noise = self.noise_of_x[at, None, None] * x - x_start / self.noise_of_x0[at, None, None]
         return pred_noise, x_start
 
-    def _check(self, x: Tensor, cond_frame: Tensor, time: Tensor) -> None:
+    def check(self, x: Tensor, cond_frame: Tensor, time: Tensor) -> None:
+        """ValueError for shapes that `denoise` does not take."""
         cfg = self.config
         if tuple(x.shape[1:]) != (cfg.window, cfg.motion_dim):
             raise ValueError(

@@ -1,7 +1,7 @@
 """LMDM as two engine stages: the condition once a window, and one step of the diffusion.
 
 A step is some 300 small kernels on 160 tokens; eager, their launches take longer than their work, so a card wants them
-recorded. Guidance, and the two passes it needs, lie inside the step.
+recorded, and fewer of them (`fast_motion`). Guidance, and the two passes it needs, lie inside the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.engine_reopen import ReopeningEngine
-from ..core.engine_spec import StageSpec, TensorSpec
+from ..core.engine_spec import StageFunction, StageSpec, TensorSpec
 from .lmdm import LMDM
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class ConditionStage(nn.Module):
 class StepStage(nn.Module):
     """In: x (B, window, motion_dim), cond_frame (B, motion_dim), tokens, hidden, time (B,) float32. Out: x0 as x."""
 
+    records_fast_form = True
+    """An inductor build would take a minute for what a recorded graph of the fast form does at once."""
+
     def __init__(self, lmdm: LMDM) -> None:
         super().__init__()
         self.lmdm = lmdm
@@ -47,6 +50,19 @@ class StepStage(nn.Module):
         self, x: Tensor, cond_frame: Tensor, tokens: Tensor, hidden: Tensor, time: Tensor
     ) -> dict[str, Tensor]:
         return {"x0": self.lmdm.denoise(x, cond_frame, tokens, hidden, time)}
+
+    def fast_form(self) -> tuple[StageFunction | None, str | None]:
+        """The same on stacked weights, for the cuda graph backend; see `fast_motion`. Never refused."""
+        from .fast_motion import FastStep
+
+        fast = FastStep(self.lmdm)
+
+        def stage(
+            x: Tensor, cond_frame: Tensor, tokens: Tensor, hidden: Tensor, time: Tensor
+        ) -> dict[str, Tensor]:
+            return {"x0": fast(x, cond_frame, tokens, hidden, time)}
+
+        return stage, None
 
 
 def condition_stage(lmdm: LMDM, device: torch.device) -> tuple[StageSpec, ConditionStage]:

@@ -32,7 +32,7 @@ _HOMES = (
     "ditto_pytorch/models",
 )
 """Below a root: our own folder, a snapshot of the hub repository in it, other places that snapshots go to."""
-_HUBERT_HOMES = (
+ONNX_HOMES = (
     "ditto",
     "ditto/ditto_pytorch/aux_models",
     "ditto/aux_models",
@@ -42,6 +42,7 @@ _HUBERT_HOMES = (
     "ditto_pytorch/aux_models",
     "ditto_onnx",
 )
+"""The same for what exists as ONNX alone: HuBERT and the face networks (`exact_faces`), of either set."""
 _HUBERT = ("hubert_streaming_fix_kv.onnx", "hubert.onnx")
 _LMDM = "lmdm_v0.4_hubert"
 _STITCH_ENTRY = "retarget_shoulder"
@@ -74,7 +75,7 @@ def find_official(roots: tuple[Path, ...]) -> DittoFiles:
 
 def find_hubert(roots: tuple[Path, ...]) -> Path:
     """Return HuBERT's ONNX file, which has no PyTorch form. MissingModel says where it is looked for."""
-    return need_file([f"{home}/{name}" for home in _HUBERT_HOMES for name in _HUBERT], roots)
+    return need_file([f"{home}/{name}" for home in ONNX_HOMES for name in _HUBERT], roots)
 
 
 def look_for(
@@ -87,7 +88,7 @@ def look_for(
         for part, stem in stems.items()
     }
     missing = [f"ditto/{stems[part]}.pth" for part, path in found.items() if path is None]
-    if with_hubert and find_file([f"{home}/{n}" for home in _HUBERT_HOMES for n in _HUBERT], roots) is None:
+    if with_hubert and find_file([f"{home}/{n}" for home in ONNX_HOMES for n in _HUBERT], roots) is None:
         missing.append(f"ditto/{_HUBERT[0]}")
     return found, tuple(missing)
 

@@ -19,14 +19,15 @@ from .drive import DriveOptions, KeypointDriver
 from .geometry import pack_motion
 from .lmdm import LMDM, LMDMConfig
 from .motion import MotionOutput
-from .parity_networks import stored_sample
+from .parity_networks import compared
 from .parity_recipe import DittoGoldens, recipe_network, recipe_state, seeded
 from .schedule import MotionNoise, ddim_steps, sample
 
 STEPS = (2, 4, 10, 25, 50)
 _LATE = "t19.pred_noise"
 """x0 enters it times 65: its largest difference may be that much larger."""
-_SHAPES = {"x": (80, 265), "cond_frame": (265,), "cond": (80, 1103)}
+_CLIP = (80, 265)
+_INPUTS = ("x", "cond_frame", "cond")
 _networks: WeakKeyDictionary[DittoGoldens, LMDM] = WeakKeyDictionary()
 
 
@@ -40,22 +41,20 @@ def network(goldens: DittoGoldens) -> LMDM:
     """Return LMDM with the recipe's weights on the goldens' device, built once."""
     if goldens not in _networks:
         net = on_meta(LMDM, LMDMConfig())
-        load_strict(net, recipe_state("lmdm", _layout(net)), "the recipe's weights")
+        load_strict(net, recipe_state("lmdm", layout()), "the recipe's weights")
         _networks[goldens] = net.eval().requires_grad_(False).to(goldens.device)
     return _networks[goldens]
 
 
 def lmdm_input(goldens: DittoGoldens, what: str, batch: int) -> Tensor:
     """Return `batch` items of x, cond_frame or cond of recipe.json."""
-    scale = 0.5 if what == "cond_frame" else 1.0
-    items = [scale * goldens.draw(f"input.{what}.{b}", _SHAPES[what]) for b in range(batch)]
-    return torch.stack(items).to(goldens.device)
+    return torch.stack([goldens.one_input(what, b) for b in range(batch)]).to(goldens.device)
 
 
 def manifest(goldens: DittoGoldens) -> Iterator[Result]:
     """Keys, their order and shapes; then the recipe's weights against the stored first values."""
-    net, described = on_meta(LMDM, LMDMConfig()), goldens.json("manifest_lmdm")
-    own = _layout(net)
+    described = goldens.json("manifest_lmdm")
+    own = layout()
     pairs = {
         "n_keys": (len(own), described["n_keys"]),
         "names": (list(own), [entry["key"] for entry in described["keys"]]),
@@ -78,7 +77,7 @@ def steps(goldens: DittoGoldens) -> Iterator[Result]:
     """Single steps: both batch sizes, three times, both passes, and two times in one batch."""
     net = network(goldens)
     for batch, times in ((1, (999,)), (2, (999, 500, 19))):
-        x, frame, cond = (lmdm_input(goldens, name, batch) for name in _SHAPES)
+        x, frame, cond = (lmdm_input(goldens, name, batch) for name in _INPUTS)
         for time in times:
             at = torch.full((batch,), time, device=goldens.device)
             noise, x0 = net(x, frame, cond, at)
@@ -109,7 +108,7 @@ def ddim(goldens: DittoGoldens, counts: tuple[int, ...] = STEPS) -> Iterator[Res
 
 def seeded_session(goldens: DittoGoldens) -> Iterator[Result]:
     """Upstream's own order of draws after a seed: the noise of the steps, then a start for each of two clips."""
-    sampler = MotionSampler(network(goldens), MotionNoise(1024, 4, 1.0, _SHAPES["x"]))
+    sampler = MotionSampler(network(goldens), MotionNoise(1024, 4, 1.0, _CLIP))
     frame, cond = (lmdm_input(goldens, name, 1) for name in ("cond_frame", "cond"))
     found = {f"call{i}": sampler(frame, cond) for i in range(2)}
     yield _compared(goldens, "lmdm.ddim4.global_seed1024", found)
@@ -127,7 +126,7 @@ def end_to_end(goldens: DittoGoldens) -> Iterator[Result]:
         fix_every=case["fix_kp_cond"],
         upstream_smoothing=True,
     )
-    sampler = MotionSampler(network(goldens), MotionNoise(1024, case["steps"], 1.0, _SHAPES["x"]))
+    sampler = MotionSampler(network(goldens), MotionNoise(1024, case["steps"], 1.0, _CLIP))
     stream = MotionStream(sampler, Condition(face, case["emo"]), scheme, pack_motion(source))
     made = torch.cat([stream.feed(seeded("e2e.aud", (100, 1024))), stream.finish()])
     pairs = {"motion": (made, stored["offline.res_kp_seq_265"])}
@@ -144,23 +143,17 @@ def source_pose(stored: dict[str, Tensor], prefix: str) -> MotionOutput:
     return MotionOutput(*(stored[f"{prefix}.{name}"] for name in MotionOutput._fields))
 
 
-def _layout(net: LMDM) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(value.shape) for key, value in net.state_dict().items()}
+def layout() -> dict[str, tuple[int, ...]]:
+    """Return key -> shape of the official file, in its order."""
+    return {key: tuple(value.shape) for key, value in on_meta(LMDM, LMDMConfig()).state_dict().items()}
 
 
 def _noise(goldens: DittoGoldens, name: str) -> Tensor:
-    return goldens.draw(name, (1, *_SHAPES["x"])).to(goldens.device)
+    return goldens.draw(name, (1, *_CLIP)).to(goldens.device)
 
 
 def _compared(goldens: DittoGoldens, name: str, found: dict[str, Tensor]) -> Result:
     """One result for `found`: what the goldens keep of each, and the norm of the whole, against `name`.KEY."""
-    stats, data = goldens.json("nets_stats"), goldens.tensors("nets", f"{name}.")
-    pairs = {}
     late = any(f"{name}.{key}".endswith(_LATE) for key in found)
-    for key, value in found.items():
-        label = f"{name}.{key}"
-        full = value.detach().cpu()
-        pairs[key] = (stored_sample(full, stats[label]["sample"]), data[label])
-        pairs[f"{key} (norm)"] = (full.double().norm().item() / stats[label]["l2"], 1.0)
     label = f"nets.{name}" + (f".{next(iter(found))}" if len(found) == 1 else "")
-    return close(label, pairs, limits(goldens, 5e-3 if late else 1e-3))
+    return compared(goldens, name, found, limits(goldens, 5e-3 if late else 1e-3), label)

@@ -74,7 +74,7 @@ def appearance(goldens: DittoGoldens, batches: Iterable[int] = _BATCHES) -> Iter
     net = goldens.net("appearance_extractor")
     for batch in batches:
         volume = net(goldens.inputs("image", batch))
-        yield _compared(goldens, f"appearance.b{batch}", {"f_s": volume})
+        yield compared(goldens, f"appearance.b{batch}", {"f_s": volume})
 
 
 def motion(goldens: DittoGoldens, batches: Iterable[int] = _BATCHES) -> Iterator[Result]:
@@ -82,7 +82,7 @@ def motion(goldens: DittoGoldens, batches: Iterable[int] = _BATCHES) -> Iterator
     for batch in batches:
         features = net.features(goldens.inputs("image", batch))
         found = dict(zip(MotionOutput._fields, net.heads(features), strict=True))
-        yield _compared(goldens, f"motion.b{batch}", {**found, "features": features})
+        yield compared(goldens, f"motion.b{batch}", {**found, "features": features})
 
 
 def warp(goldens: DittoGoldens, batches: Iterable[int] = _BATCHES) -> Iterator[Result]:
@@ -124,13 +124,13 @@ def stitch(goldens: DittoGoldens, batches: Iterable[int] = _BATCHES) -> Iterator
     net = goldens.net("stitch_network").float()
     for batch in batches:
         kp = (goldens.inputs(n, batch, cast=False).to(goldens.device) for n in ("kp_source", "kp_driving"))
-        yield _compared(goldens, f"stitch.b{batch}", {"out": net(*kp)})
+        yield compared(goldens, f"stitch.b{batch}", {"out": net(*kp)})
 
 
 def chain(goldens: DittoGoldens) -> Iterator[Result]:
     """Picture -> volume -> warped features -> picture."""
     features = goldens.net("warp_network")(*_chained(goldens))
-    yield _compared(goldens, "chain", {"warp_out": features, "image": goldens.net("decoder")(features)})
+    yield compared(goldens, "chain", {"warp_out": features, "image": goldens.net("decoder")(features)})
 
 
 def fast_chain(goldens: DittoGoldens) -> Iterator[Result]:
@@ -138,7 +138,7 @@ def fast_chain(goldens: DittoGoldens) -> Iterator[Result]:
     warp, decoder = fold_batch_norms(goldens.net("warp_network")), FastDecoder(goldens.net("decoder"))
     features = warp(*_chained(goldens))
     found = {"warp_out": features, "image": decoder(features)}
-    yield replace(_compared(goldens, "chain", found), name="nets.chain (fast form)")
+    yield replace(compared(goldens, "chain", found), name="nets.chain (fast form)")
 
 
 def _chained(goldens: DittoGoldens) -> tuple[Tensor, ...]:
@@ -151,24 +151,36 @@ def _with_inner(
     goldens: DittoGoldens, name: str, outputs: Mapping[str, Tensor], inner: Mapping[str, Tensor]
 ) -> Iterator[Result]:
     if goldens.precision == "fp32":
-        yield _compared(goldens, name, {**inner, **outputs})
+        yield compared(goldens, name, {**inner, **outputs})
         return
-    yield _compared(goldens, name, outputs)
+    yield compared(goldens, name, outputs)
     if inner:
         yield not_run(f"{name}.inner", f"{len(inner)} inner tensors in {goldens.precision}: {_INNER_SKIPPED}")
 
 
-def _compared(goldens: DittoGoldens, name: str, found: Mapping[str, Tensor]) -> Result:
-    """One result for the tensors `found`: the stored sample and the norm of the whole, against `name`.KEY."""
+def compared(
+    goldens: DittoGoldens,
+    name: str,
+    found: Mapping[str, Tensor],
+    limit: Tolerance | None = None,
+    label: str = "",
+) -> Result:
+    """One result for the tensors `found`: the stored sample and the norm of the whole, against `name`.KEY.
+
+    limit: the picture networks' if not given. label: of the result, nets.`name` if not given. ValueError for a tensor of
+    another shape.
+    """
     stats, data = goldens.json("nets_stats"), goldens.tensors("nets", f"{name}.")
     pairs = {}
     for key, value in found.items():
-        label = f"{name}.{key}"
-        described = stats[label]
+        described = stats[f"{name}.{key}"]
         if list(value.shape) != described["shape"]:
-            raise ValueError(f"{label} has the shape {tuple(value.shape)} instead of {described['shape']}")
+            raise ValueError(
+                f"{name}.{key} has the shape {tuple(value.shape)} instead of {described['shape']}"
+            )
         full = value.detach().float().cpu()
-        pairs[key] = (stored_sample(full, described["sample"]), data[label])
-        norm = described["l2"]
-        pairs[f"{key} (norm)"] = (full.double().norm().item() / norm, 1.0)
-    return close(f"nets.{name}", pairs, goldens.network)
+        pairs[key] = (stored_sample(full, described["sample"]), data[f"{name}.{key}"])
+        if goldens.has_own_norms:
+            norm = described["l2"]
+            pairs[f"{key} (norm)"] = (full.double().norm().item() / norm, 1.0)
+    return close(label or f"nets.{name}", pairs, limit or goldens.network)

@@ -36,6 +36,12 @@ GAINS = {
 """Module -> factor of its weights of two or more dimensions."""
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_PLAIN_INPUTS = {
+    "feature_3d": (32, 16, 64, 64),
+    "feature": (256, 64, 64),
+    "x": (80, 265),
+    "cond": (80, 1103),
+}
 _FP32_CPU = Tolerance(1e-3, relative=5e-5)
 _FP32_OTHER = Tolerance(4e-3, relative=2e-4)
 # The largest differences of the README's simulation: 0.0214 in fp16, 0.271 in bf16, where a picture's edge moves.
@@ -127,6 +133,32 @@ class DittoGoldens:
         with safe_open(self.directory / f"{name}.safetensors", "pt") as file:
             return {key: file.get_tensor(key) for key in file.keys() if key.startswith(prefix)}
 
+    def names(self, name: str) -> list[str]:
+        """Return the names of the tensors of `name`.safetensors."""
+        with safe_open(self.directory / f"{name}.safetensors", "pt") as file:
+            return list(file.keys())
+
+    @cached_property
+    def has_own_norms(self) -> bool:
+        """Return whether the norms of nets_stats.json are those of the inputs: with a salt they may be of others.
+
+        Told by the tensors that nets.safetensors holds in full.
+        """
+        if not self.salt:
+            return True
+        stored, stats = self.tensors("nets"), self.json("nets_stats")
+        full = [key for key, value in stats.items() if value["sample"] == "full" and key in stored]
+        return all(
+            math.isclose(stored[key].double().norm().item(), stats[key]["l2"], rel_tol=1e-5) for key in full
+        )
+
+    @cached_property
+    def without_salt(self) -> DittoGoldens:
+        """The same directory, its inputs as if there were no salt."""
+        plain = DittoGoldens(self.directory, self.device, self.precision)
+        plain.salt = ""
+        return plain
+
     @cached_property
     def salt(self) -> str:
         """Text in front of every input's name before it is hashed; none in the shipped goldens."""
@@ -155,11 +187,13 @@ class DittoGoldens:
         return seeded(self.salt + name, shape, uniform)
 
     def inputs(self, what: str, batch: int, cast: bool = True) -> Tensor:
-        """Return `batch` items of the input `what` of recipe.json: image, feature_3d, kp_source, kp_driving, feature."""
-        stacked = torch.stack([self._input(what, b) for b in range(batch)])
+        """Return `batch` items of the input `what`, see `one_input`."""
+        stacked = torch.stack([self.one_input(what, b) for b in range(batch)])
         return self.cast(stacked) if cast else stacked
 
-    def _input(self, what: str, b: int) -> Tensor:
+    def one_input(self, what: str, b: int) -> Tensor:
+        """Return item `b` of an input of recipe.json: image, feature_3d, kp_source, kp_driving or feature of the picture
+        networks, x, cond_frame or cond of LMDM; float32 on the CPU. KeyError for another."""
         if what == "image":
             low = self.draw(f"input.image_lo.{b}", (1, 3, 8, 8), uniform=True)
             high = self.draw(f"input.image_hi.{b}", (1, 3, 256, 256), uniform=True)
@@ -168,9 +202,24 @@ class DittoGoldens:
         if what == "kp_source":
             return 0.35 * self.draw(f"input.kp_source.{b}", (21, 3))
         if what == "kp_driving":
-            return self._input("kp_source", b) + 0.2 * self.draw(f"input.kp_delta.{b}", (21, 3))
-        shapes = {"feature_3d": (32, 16, 64, 64), "feature": (256, 64, 64)}
-        return self.draw(f"input.{what}.{b}", shapes[what])
+            return self.one_input("kp_source", b) + 0.2 * self.draw(f"input.kp_delta.{b}", (21, 3))
+        if what == "cond_frame":
+            return 0.5 * self.draw(f"input.cond_frame.{b}", (265,))
+        return self.draw(f"input.{what}.{b}", _PLAIN_INPUTS[what])
+
+
+def first_values(value: Tensor) -> dict[str, Any]:
+    """Return what input_probes.json tells of a tensor: first (4), last, mean, std, l2, min, max."""
+    flat = value.double().flatten()
+    numbers = {name: getattr(flat, name)().item() for name in ("mean", "min", "max")}
+    std = flat.std(correction=0).item()
+    return {
+        "first": flat[:4].tolist(),
+        "last": flat[-1].item(),
+        "std": std,
+        "l2": flat.norm().item(),
+        **numbers,
+    }
 
 
 def _statistics(module: nn.Module) -> list[Tensor]:

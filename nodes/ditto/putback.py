@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.packet_schema import CROP_SIDE
+
 _INNER = 0.9
 
 
@@ -44,6 +46,16 @@ def _ramp(size: int, inner: float) -> np.ndarray:
     return values
 
 
+def from_face(c2o: np.ndarray, side: int) -> np.ndarray:
+    """Return the map (3, 3) from a face of `side` pixels to the frame, of one from its crop of CROP_SIDE pixels.
+
+    Both cover the same square: pixel edges fall on pixel edges, centres do not.
+    """
+    k = CROP_SIDE / side
+    grow = np.array([[k, 0, (k - 1) / 2], [0, k, (k - 1) / 2], [0, 0, 1]])
+    return c2o.astype(np.float64) @ grow
+
+
 def touched_part(c2o: np.ndarray, side: int, width: int, height: int) -> tuple[int, int, int, int]:
     """Return x1, y1, x2, y2 of the frame that a warped square of `side` pixels can change; empty outside the frame."""
     corners = np.array([[-1, -1], [side, -1], [side, side], [-1, side]], np.float64)
@@ -78,15 +90,38 @@ def put_back(frame: np.ndarray, face: np.ndarray, c2o: np.ndarray, mask: np.ndar
     Raises:
         ValueError: face and mask are not squares of one size.
     """
+    out = frame.copy()
+    put_into(out, face, c2o, mask)
+    return out
+
+
+def put_into(frame: np.ndarray, face: np.ndarray, c2o: np.ndarray, mask: np.ndarray) -> None:
+    """Put the face into `frame` itself; arguments and errors as those of `put_back`."""
     side = len(mask)
     if mask.shape != (side, side) or face.shape != (side, side, 3):
         raise ValueError(f"face {face.shape} and mask {mask.shape} must be (S, S, 3) and (S, S) of one size")
-    out = frame.copy()
     part = touched_part(c2o, side, frame.shape[1], frame.shape[0])
     x1, y1, x2, y2 = part
     if x1 < x2 and y1 < y2:
-        weight = warp_into(mask, c2o, part).clip(0, 1)[..., None]
+        weight = warp_into(mask, c2o, part).clip(0, 1)
         pixels = warp_into(np.ascontiguousarray(face, np.float32), c2o, part)
-        blended = weight * pixels + (1 - weight) * out[y1:y2, x1:x2]
-        out[y1:y2, x1:x2] = blended.clip(0, 255).astype(np.uint8)
-    return out
+        frame[y1:y2, x1:x2] = blended(frame[y1:y2, x1:x2], pixels, weight)
+
+
+def blended(background: np.ndarray, pixels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return `background`, uint8 (h, w, 3), with `pixels` over it by `weight`; cut off to whole levels.
+
+    Args:
+        background: not changed.
+        pixels: float32 (h, w, 3) in 0..255; used as scratch.
+        weight: float32 (h, w) in 0..1.
+    """
+    import cv2
+
+    # numpy would spread the one channel over three in a loop of three.
+    share = cv2.merge([weight] * 3)
+    pixels *= share
+    np.subtract(1, share, out=share)
+    share *= background
+    pixels += share
+    return pixels.astype(np.uint8)

@@ -1,7 +1,7 @@
-"""The embedded model's own speech encoder, in the place of HuBERT: a window of sound to rows every 20 ms.
+"""The embedded engine's speech encoder: a small transformer on log-mel, in the place of HuBERT.
 
-In and out as HuBERT has them, so `hubert.ChunkRule` serves both: 6480 samples give 20 frames. Each frame hears the window
-alone. float32, whatever the precision of the model.
+It takes the same windows and gives as many frames as HuBERT does, so `hubert.ChunkRule` and `hubert.SpeechRows` serve
+both. It hears one window alone: levels are absolute, so silence stays silence whatever was said before.
 """
 
 from __future__ import annotations
@@ -11,26 +11,35 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.config_checks import MAX_LAYERS, check_counts, from_mapping
-from ..core.mel import N_FFT, mel_filters, mel_level
+from ..core.config_checks import MAX_LAYERS, check_counts, check_divides, from_mapping
+from ..core.mel import HOP_SAMPLES, N_FFT, mel_filters, mel_level
+from .hubert import OFFLINE
+from .lmdm import Attention
 
-WINDOW_SAMPLES, WINDOW_FRAMES = 6480, 20
+WINDOW_SAMPLES = OFFLINE.window
+N_FRAMES = WINDOW_SAMPLES // (2 * HOP_SAMPLES)
+"""Frames of a window (20): one every 20 ms, as HuBERT's."""
+_FLOOR, _MIDDLE, _RANGE = -7.0, -3.0, 4.0
+"""log10 of the power: levels below the floor (-80 dB of full scale) are silence; what lies between is put around 0."""
 
 
 @dataclass(frozen=True)
 class SpeechEncoderConfig:
-    """width: numbers of a row. n_mels: mel bins. channels: inside. n_layers: residual convolutions over time."""
+    """Sizes. width: numbers of a frame."""
 
-    width: int = 96
+    width: int = 128
+    n_layers: int = 3
+    n_heads: int = 4
+    ff_dim: int = 384
     n_mels: int = 80
-    channels: int = 128
-    n_layers: int = 4
 
     def __post_init__(self) -> None:
-        check_counts(self, "width", "n_mels", "channels")
+        check_counts(self, "width", "n_heads", "ff_dim", "n_mels")
         check_counts(self, "n_layers", most=MAX_LAYERS)
+        check_divides(self, "width", "n_heads")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SpeechEncoderConfig:
@@ -41,39 +50,61 @@ class SpeechEncoderConfig:
         return asdict(self)
 
 
-class _Residual(nn.Module):
-    def __init__(self, channels: int) -> None:
+class _Layer(nn.Module):
+    """Self-attention and feed-forward, each pre-normalised and added to its input."""
+
+    def __init__(self, config: SpeechEncoderConfig) -> None:
         super().__init__()
-        self.norm = nn.GroupNorm(1, channels)
-        self.first = nn.Conv1d(channels, channels, 5, padding=2)
-        self.second = nn.Conv1d(channels, channels, 1)
+        self.norm1 = nn.LayerNorm(config.width)
+        self.attn = Attention(config.width, config.n_heads)
+        self.norm2 = nn.LayerNorm(config.width)
+        self.linear1 = nn.Linear(config.width, config.ff_dim)
+        self.linear2 = nn.Linear(config.ff_dim, config.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(torch.nn.functional.gelu(self.first(self.norm(x))))
+        normed = self.norm1(x)
+        x = x + self.attn(normed, normed, normed)
+        return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
 
 
 class SpeechEncoder(nn.Module):
-    """samples (B, 6480) float32 at 16 kHz in -1..1 -> frames (B, 20, width)."""
+    """Windows of samples -> frames. `forward` is `encode` of `levels`; training changes what lies between."""
 
     def __init__(self, config: SpeechEncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.enter = nn.Conv1d(config.n_mels, config.channels, 3, padding=1)
-        self.halve = nn.Conv1d(config.channels, config.channels, 2, stride=2)
-        self.layers = nn.ModuleList(_Residual(config.channels) for _ in range(config.n_layers))
-        self.leave = nn.Conv1d(config.channels, config.width, 1)
+        width = config.width
+        self.conv1 = nn.Conv1d(config.n_mels, width, 3, padding=1)
+        self.conv2 = nn.Conv1d(width, width, 3, padding=1)
+        self.conv3 = nn.Conv1d(width, width, 4, stride=2, padding=1)
+        self.positions = nn.Parameter(torch.zeros(1, N_FRAMES, width))
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.n_layers))
+        self.norm = nn.LayerNorm(width)
         self.register_buffer("hann", torch.hann_window(N_FFT), persistent=False)
-        filters = torch.from_numpy(mel_filters(config.n_mels))
-        self.register_buffer("filters", filters, persistent=False)
+        self.register_buffer("filters", torch.from_numpy(mel_filters(config.n_mels)), persistent=False)
 
-    def forward(self, samples: Tensor) -> Tensor:
+    @property
+    def weights_device(self) -> torch.device:
+        """Device of the weights. Not called `device`: ComfyUI's ModelPatcher sets that name on what it holds."""
+        return self.positions.device
+
+    def levels(self, samples: Tensor) -> Tensor:
+        """Return the log10 mel power (B, n_mels, 40) of windows (B, 6480), float32 at 16 kHz. ValueError for others."""
         if samples.ndim != 2 or samples.shape[1] != WINDOW_SAMPLES:
             raise ValueError(
-                f"the speech encoder takes (batch, {WINDOW_SAMPLES}) samples, got {tuple(samples.shape)}"
+                f"the speech encoder needs windows (batch, {WINDOW_SAMPLES}), got {tuple(samples.shape)}"
             )
-        level = mel_level(samples, self.hann, self.filters)[..., : 2 * WINDOW_FRAMES]
-        x = torch.nn.functional.gelu(self.enter(level / 4 + 1))
-        x = self.halve(x)
+        return mel_level(samples.float(), self.hann, self.filters)
+
+    def encode(self, levels: Tensor) -> Tensor:
+        """Return frames (B, 20, width) of log10 mel power (B, n_mels, 40)."""
+        x = (levels.clamp(min=_FLOOR) - _MIDDLE) / _RANGE
+        x = F.gelu(self.conv2(F.gelu(self.conv1(x))))
+        x = F.gelu(self.conv3(x)).transpose(1, 2) + self.positions
         for layer in self.layers:
             x = layer(x)
-        return self.leave(x).transpose(1, 2)
+        return self.norm(x)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return frames (B, 20, width) at 50 Hz of windows of samples (B, 6480)."""
+        return self.encode(self.levels(samples))

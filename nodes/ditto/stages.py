@@ -3,18 +3,23 @@
 `ditto` is volume and key points to face in one function. TensorRT and ONNX below opset 20 lack 5-D grid_sample, so
 for them it is four steps: gather and sample with torch, `ditto_motion` and `ditto_decode` as graphs between.
 Volumes, maps and faces have the dtype of the weights; key points, ways and deformations are float32.
+
+Pictures leave the stage as uint8, rounded. Upstream keeps floats until the put-back; there they are warped, blended and cut off
+to whole levels, so a rounded face moves a frame by one level at most, up or down alike, and every consumer of the stream
+has the same face: RGB, NV12, and whoever looks at the crops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from ..core.engine_spec import EngineSkipped, StageFunction, StageSpec, TensorSpec
-from ..core.export import ExportForm
+from ..core.export import ExportForm, ExportParts
 from .fast import FastNets
+from .model import DittoModules
 from .networks import DittoNets
 from .warp import sample_volume
 
@@ -24,21 +29,24 @@ GRAPHS = ("ditto_motion", "ditto_decode")
 
 
 class FaceStage(nn.Module):
-    """volume (B, C, D, h, w), kp_source and kp_driving (B, K, 3) -> faces (B, 3, S, S) in 0..1, finite (B,)."""
+    """volume (B, C, D, h, w), kp_source and kp_driving (B, K, 3) -> crops uint8 (B, S, S, 3), finite bool (B,).
+
+    A crop with values that are no numbers has 0 or the end of the range there.
+    """
 
     def __init__(self, nets: DittoNets) -> None:
         super().__init__()
         self.nets = nets
 
     def forward(self, volume: Tensor, kp_source: Tensor, kp_driving: Tensor) -> dict[str, Tensor]:
-        return checked_faces(self.nets.decoder(self.nets.warp(volume, kp_source, kp_driving)))
+        return as_crops(self.nets.decoder(self.nets.warp(volume, kp_source, kp_driving)))
 
     def fast_form(self) -> tuple[StageFunction | None, str | None]:
         """The same on folded and joined weights, for the cuda graph backend; see `fast.py`. Never refused."""
         fast = FastNets(self.nets)
 
         def stage(volume: Tensor, kp_source: Tensor, kp_driving: Tensor) -> dict[str, Tensor]:
-            return checked_faces(fast(volume, kp_source, kp_driving))
+            return as_crops(fast(volume, kp_source, kp_driving))
 
         return stage, None
 
@@ -47,6 +55,14 @@ class FaceStage(nn.Module):
         raise EngineSkipped(
             f"5-D grid_sample has no layer there; {' and '.join(GRAPHS)} hold what engines can do of a frame"
         )
+
+    def export_parts(self) -> ExportParts:
+        """The two graphs that TensorRT gets, with the sampling between them by torch."""
+
+        def run(parts: Mapping[str, Callable], inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return render_by_parts(self.nets, *(parts[name] for name in GRAPHS), **inputs)
+
+        return ExportParts(tuple(exportable(self.nets, name) for name in GRAPHS), run)
 
 
 class MotionGraph(nn.Module):
@@ -71,22 +87,25 @@ class DecodeGraph(nn.Module):
         return self.decoder(self.warp.project(warped, occlusion))
 
 
-def checked_faces(faces: Tensor) -> dict[str, Tensor]:
-    """Return faces without NaN, and whether all values of each were numbers."""
+def as_crops(faces: Tensor) -> dict[str, Tensor]:
+    """Return faces (B, 3, S, S) in 0..1 as crops, halves rounded to even, and whether all values of each were numbers."""
     finite = faces.isfinite().flatten(1).all(1)
-    return {"faces": faces.nan_to_num(), "finite": finite}
+    levels = faces.float().nan_to_num().clamp(0, 1).mul(255).round().to(torch.uint8)
+    return {"crops": levels.permute(0, 2, 3, 1).contiguous(), "finite": finite}
 
 
-def ditto_stage(nets: DittoNets, device: torch.device) -> tuple[StageSpec, FaceStage]:
-    """Return what an engine needs of `nets`, which lie on `device`."""
-    return ditto_spec(nets), FaceStage(nets)
+def ditto_stage(modules: DittoModules, device: torch.device) -> tuple[StageSpec, FaceStage]:
+    """Return what an engine needs of the model's picture networks, which lie on `device`."""
+    return ditto_spec(modules.nets), FaceStage(modules.nets)
 
 
 def ditto_spec(nets: DittoNets) -> StageSpec:
     """Names, shapes and dtypes of the stage for the config and precision of `nets`."""
     tensors = _tensors(nets)
     inputs = (tensors["volume"], tensors["kp_source"], tensors["kp_driving"])
-    return StageSpec(STAGE, inputs, (tensors["faces"], TensorSpec("finite", (), torch.bool)))
+    side = nets.config.render_size
+    crops = TensorSpec("crops", (side, side, 3), torch.uint8)
+    return StageSpec(STAGE, inputs, (crops, TensorSpec("finite", (), torch.bool)))
 
 
 def exportable(nets: DittoNets, name: str) -> ExportForm:
@@ -114,7 +133,7 @@ def render_by_parts(
     """The stage `ditto` with its convolutions done by others: `motion` and `decode` behave as GRAPHS say."""
     maps, ways = nets.warp.dense_motion_network.gather(volume, kp_driving, kp_source)
     deformation, occlusion = motion(maps, ways)
-    return checked_faces(decode(sample_volume(volume, deformation), occlusion))
+    return as_crops(decode(sample_volume(volume, deformation), occlusion))
 
 
 def _tensors(nets: DittoNets) -> dict[str, TensorSpec]:

@@ -5,10 +5,8 @@ Frames go to the packet's file as they are decoded and are mapped from there, so
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,20 +14,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..avatars.build import (
+    BATCH,
+    Box,
+    check_length,
+    describe_info,
+    fill_frames,
+    plain_config,
+    speaking,
+)
 from ..core.blend import clamp_box, crop_geometry, face_crop, lower_face_mask, mouth_mask
 from ..core.frames import FrameStream, RunContext, TensorStream
 from ..core.loop import choose_cycle
 from ..core.packet import AvatarInfo, AvatarPacket, PacketDraft, check_new_place, preview_jpeg
-from ..core.report import FrameList
-from ..core.timeline import fps_text
-from .boxes import Box
 from .handle import MuseTalkModel
 from .masks import blend_mask, crop_square, mode_mask
 from .mesh_labels import mesh_labels
 from .options import AvatarOptions
 
-BATCH = 8
-MAX_FRAMES = 1500
 MAX_UPSCALE = 2
 _NETWORK_SIDE = 256
 
@@ -94,12 +96,11 @@ def bake(
         ValueError: no frame has a face, a frame has none and `missing` is "error", sizes that do not fit.
     """
     info, options = stream.info, options or AvatarOptions.default_for(model.version)
-    if not 1 <= info.n_frames <= MAX_FRAMES:
-        raise ValueError(f"{info.n_frames} frames; an avatar has 1..{MAX_FRAMES}, give a shorter clip")
+    check_length(stream)
     check_new_place(root, avatar_id)
     with PacketDraft(root) as draft:
         frames = draft.frames(info.n_frames, info.height, info.width)
-        digest = _fill_frames(ctx, stream, frames, draft)
+        digest = fill_frames(ctx, stream, frames, draft)
         faces = find(frames)
         for note in faces.notes:
             ctx.warn(note)
@@ -119,24 +120,15 @@ def bake(
             fps=info.fps,
             n_frames=info.n_frames,
             cycle=cycle,
-            model={"name": model.checkpoint, "sha256": model.identity, "config": _plain(model.config)},
+            model={"name": model.checkpoint, "sha256": model.identity, "config": plain_config(model.config)},
             source=dict(source or {"name": "frames", "sha256": digest}),
             options=options.to_dict(),
         )
-        ctx.report.fact("avatar", f"{root / avatar_id}, {_about(made)}, face box {boxes[found.index(True)]}")
+        ctx.report.fact(
+            "avatar", f"{root / avatar_id}, {describe_info(made)}, face box {boxes[found.index(True)]}"
+        )
         ctx.release_avatars()
         return draft.finish(made, preview)
-
-
-def _fill_frames(ctx: RunContext, stream: FrameStream, frames: np.ndarray, draft: PacketDraft) -> str:
-    """Copy the stream into `frames`; return the SHA-256 of the pixels."""
-    digest = hashlib.sha256()
-    for chunk in stream.chunks(ctx, BATCH):
-        pixels = chunk.frames.cpu().numpy()
-        frames[chunk.frame_start : chunk.frame_start + chunk.num_frames] = pixels
-        digest.update(pixels)
-        draft.settle()
-    return digest.hexdigest()
 
 
 def _usable(
@@ -164,16 +156,7 @@ def _usable(
         clamp_box(next(b for b in boxes if b is not None), width, height)
     filled = [inside[min(known, key=lambda k: abs(k - i))] for i in range(n)]
     found = [b is not None for b in inside]
-    if not all(found):
-        without = FrameList()
-        without.add(0, [not f for f in found])
-        if options.missing == "error":
-            raise ValueError(
-                f"frames {without} have no face; cut them, or let missing be passthrough or hold"
-            )
-        done = "shown as they are" if options.missing == "passthrough" else "the nearest box is held"
-        ctx.warn(f"no face in frames {without}: {done}")
-    return filled, [True] * n if options.missing == "hold" else found
+    return filled, speaking(ctx, found, options.missing)
 
 
 def _latents(ctx: RunContext, model: MuseTalkModel, frames: np.ndarray, boxes: list[Box]) -> torch.Tensor:
@@ -230,13 +213,3 @@ def _warn_if_soft(ctx: RunContext, model: MuseTalkModel, boxes: list[Box]) -> No
             f"the face is {side} px, {side / drawn:.1f} times the {drawn} px the network draws: it will look soft; "
             f"scale the pictures down by {side / (MAX_UPSCALE * drawn):.1f}, or keep mask mouth"
         )
-
-
-def _about(info: AvatarInfo) -> str:
-    width, height = info.size
-    return f"{info.n_frames} frames of {width}x{height} at {fps_text(info.fps)} fps, {info.cycle}"
-
-
-def _plain(config: object) -> dict:
-    # Through JSON, so that what is compared later equals what is read back.
-    return json.loads(json.dumps(asdict(config) if is_dataclass(config) else config))

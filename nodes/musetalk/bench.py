@@ -10,21 +10,30 @@ from __future__ import annotations
 
 import gc
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.bench import Row, advise, copy_gbps, likeness, machine_facts, matmul_tflops, median_ms, record
+from ..core.bench import (
+    Row,
+    Stopwatch,
+    advise,
+    copy_gbps,
+    likeness,
+    machine_facts,
+    matmul_tflops,
+    median_ms,
+    median_row,
+)
 from ..core.blend import composite, crop_geometry, lower_face_mask
 from ..core.color import Nv12Encoder, matrix_for_height
 from ..core.device_composite import Plates, composite_nv12, make_plates
-from ..core.engine_spec import first_line
-from ..core.plates import make_plate, splice
+from ..core.engine_build import full_fp32
+from ..core.host_plates import splice
+from ..core.plates import make_plate
 from .bench_baseline import BASELINE, BASELINE_BATCH, BLENDED, baseline_loops, in_plain_layout
 from .bench_engines import EngineBench, made_nets
 from .fast import FastNets, PlainNets, fast_nets, why_no_fp8
@@ -81,21 +90,10 @@ def run_bench(options: BenchOptions, tell: Callable[[Row], object] = lambda row:
         machine, options, peaks (TFLOP/s by precision, GB/s; fp8 rows are held against fp16's), rows, parity (by
         precision: cosine and PSNR against fp32 of the same weights), fp8 (which layers), advice or None.
     """
-    with torch.inference_mode(), _exact_products():
+    with torch.inference_mode(), full_fp32():
         bench = _Bench(options, tell)
         with bench.engines:
             return bench.run()
-
-
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """fp32 means fp32: no TF32 in the reference. Other code keeps its own setting."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 @dataclass
@@ -200,17 +198,7 @@ class _Bench:
 
     def _settled(self) -> list[Row]:
         """The baselines' medians, in front of everything else."""
-        rows = []
-        for visits in self.visits.values():
-            measured = [row for row in visits if row.fps]
-            if not measured:
-                rows.append(visits[0])
-                continue
-            speeds = tuple(row.fps for row in measured)
-            fps = statistics.median(speeds)
-            share = None if measured[0].share is None else fps * measured[0].share / measured[0].fps
-            rows.append(replace(measured[0], fps=fps, share=share, visits=speeds))
-        return rows + self.rows
+        return [median_row(visits) for visits in self.visits.values()] + self.rows
 
     def _openings(self, nets: MuseTalkNets, precision: str) -> None:
         """How long it takes to open what was built or is recorded, and what it holds of the card."""
@@ -310,23 +298,9 @@ class _Bench:
 
     def _timed(self, row: Row, call: Callable, work: str | None, graph: bool = False) -> Row:
         """Time `call` (row.batch frames); `work` names whose arithmetic it does."""
-        device = self.options.device
-        cuda, began = device.type == "cuda", time.perf_counter()
-        try:
-            if cuda:
-                torch.cuda.synchronize(device)
-                torch.cuda.reset_peak_memory_stats(device)
-                before = torch.cuda.memory_allocated(device)
-            timed = record(call, device) if graph else call
-            if graph:
-                row = replace(row, prepared_s=time.perf_counter() - began)
-            fps = 1000 * row.batch / median_ms(timed, device, self.options.seconds, self.options.least)
-        except (RuntimeError, MemoryError) as e:
-            return replace(row, skipped=first_line(e)[:100])
+        o = self.options
         gflop = self.flop.get(NETWORK if work == WHOLE else work or "")
-        share = fps * gflop / 1000 / self.peaks[row.precision] if gflop else None
-        used = (torch.cuda.max_memory_allocated(device) - before) >> 20 if cuda else None
-        return replace(row, fps=fps, share=share, memory_mb=used)
+        return Stopwatch(o.device, o.seconds, o.least, self.peaks).row(row, call, gflop, graph)
 
     def _with_ratios(self, row: Row) -> Row:
         """Every row of whole frames gets both; a stage alone and the blend for information have none."""

@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..avatars.names import FOLDER, demo_presenters
+from ..avatars.source import read_source
 from ..core.audio import AudioClip, MemoryAudio
 from ..core.bench import SPEECH_LIKE_RATE as RATE
 from ..core.bench import machine_facts, speech_like
@@ -33,9 +35,7 @@ from ..core.timeline import parse_fps
 from ..core.video_write import WriteOptions, write_video
 from .bake import build_avatar
 from .handle import MuseTalkModel
-from .presenters import FOLDER, demo_presenters
 from .render import CompositeStream, CropStream
-from .source import read_source
 from .speech import Speech
 
 FPS = Fraction(25)

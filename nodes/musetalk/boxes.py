@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Box = tuple[int, int, int, int]
+from ..avatars.build import Box
 
 N_POINTS = 68
 _NOSE = 29

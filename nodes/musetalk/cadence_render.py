@@ -24,10 +24,10 @@ from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead, upload
 from ..core.loudness import LiveLoudness
 from ..core.pool import Resident
 from ..core.report import FrameList, Report
+from ..core.stage_runner import StageRunner
 from .rest import RestFaces
 from .speech import windows_ahead
 from .split_stages import decoder_stage, unet_stage
-from .stage_runner import StageRunner
 
 if TYPE_CHECKING:
     from .render import CropStream
@@ -173,7 +173,7 @@ class CadenceRun:
 
     def tell(self) -> None:
         """Put into the report what was drawn how, and which frames could not be."""
-        report, mix = self._ctx.report, self._mix
+        report = self._ctx.report
         self._tell_counts()
         if self._again:
             how = f"{self._precision} on {self._decoder.backend}"
@@ -182,11 +182,8 @@ class CadenceRun:
         for reason, frames in why.items():
             if frames:
                 report.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
-        if mix.frames and mix.at_rest == mix.frames and self._loudest > 0:
-            report.warn(
-                f"the mouth rests in every frame: the loudest has RMS {self._loudest:.2g}, rms_threshold is "
-                f"{self._options.rms_threshold:g}; lower it, or raise the sound"
-            )
+        if warning := self._mix.never_spoke(self._loudest, self._options):
+            report.warn(warning)
 
     def _tell_counts(self) -> None:
         self._mix.tell(self._ctx.report)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ..core.engine import StageEngine
-from ..core.engine_cache import EngineCache
-from ..core.engine_spec import StageFunction, StageSpec, TensorSpec, compare, is_out_of_memory
-from ..core.frames import RunContext
-from .handle import MuseTalkModel
+from ..core.engine_spec import StageFunction, StageSpec, TensorSpec, is_out_of_memory
 from .model import MuseTalkNets, to_rgb_uint8
 
 if TYPE_CHECKING:
@@ -22,7 +15,6 @@ if TYPE_CHECKING:
     from .fast import FastNets
 
 STAGE = "musetalk"
-PARITY_ROWS_SEED = 1
 
 
 class MuseTalkStage(nn.Module):
@@ -122,70 +114,3 @@ def contiguous_weights(nets: nn.Module) -> None:
     for parameter in nets.parameters():
         if parameter.ndim == 4 and not parameter.is_contiguous():
             parameter.data = parameter.data.contiguous()
-
-
-def measure_parity(ctx: RunContext, model: MuseTalkModel, engine: StageEngine) -> dict[str, float]:
-    """Compare an engine with fp32 torch on the same seeded inputs, one row each another, one batch.
-
-    Returns:
-        cosine and psnr_db over the uint8 crops, and rows.
-    """
-    given = engine.spec.sample(engine.batch, ctx.device, PARITY_ROWS_SEED)
-    got = engine(**given)["crops"].cpu()
-    reference = ctx.load(exact_twin(model))
-    stage = MuseTalkStage(reference)
-    wanted = []
-    with torch.inference_mode(), full_fp32():
-        for row in range(engine.batch):
-            rows = {k: v[row : row + 1].float() for k, v in given.items()}
-            wanted.append(stage(**rows)["crops"].cpu())
-    likeness = compare(got, torch.cat(wanted))
-    decibel = min(likeness.psnr_db, 999.0)  # JSON has no infinity
-    return {"cosine": round(likeness.cosine, 7), "psnr_db": round(decibel, 2), "rows": engine.batch}
-
-
-@contextmanager
-def full_fp32() -> Iterator[None]:
-    """Without TF32, which cuDNN takes for float32 convolutions by default: 10 bits of mantissa, as fp16."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32
-    cudnn.allow_tf32 = matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32 = before
-
-
-def exact_twin(model: MuseTalkModel) -> MuseTalkModel:
-    """The same weights in fp32, run by torch as it is."""
-    return replace(model, precision="fp32", backend="eager")
-
-
-def build_engine(
-    ctx: RunContext, model: MuseTalkModel, batch: int, progress: Callable[[int, int], object] | None = None
-) -> dict[str, object]:
-    """Build, or find built, the engine of `model.backend` (auto: the best one), and measure it against fp32.
-
-    Returns:
-        backend, batch, parity, memory, and the file name where it is kept on disk.
-
-    Raises:
-        ValueError: the backend that was asked for by name cannot be had; the message says why.
-    """
-    tell = progress or (lambda done, total: None)
-    tell(0, 2)
-    engine = ctx.engine(model, musetalk_stage, batch, build=True)
-    tell(1, 2)
-    if model.backend not in ("auto", engine.backend):
-        why = engine.skipped.get(model.backend, "unknown")
-        raise ValueError(f"backend {model.backend} cannot be built here: {why}")
-    facts: dict[str, object] = {"backend": engine.backend, "batch": engine.batch}
-    facts["memory_mb"] = engine.memory_bytes >> 20
-    ctx.check_cancelled()
-    facts["parity"] = measure_parity(ctx, model, engine)
-    tell(2, 2)
-    if engine.cached:
-        facts["name"] = engine.cached
-        cache = EngineCache(ctx.engine_cache)
-        cache.update(engine.cached, parity=facts["parity"], memory_bytes=engine.memory_bytes)
-    return facts

@@ -16,12 +16,12 @@ from torch import nn
 
 from ..core.checkpoint import load_state
 from ..core.faces import Face, FaceDetector, left_to_right
+from ..core.onnx_session import CPU, agrees, open_session
 from .bisenet import N_CLASSES, BiSeNet
 from .dwpose import BINS_PER_PIXEL, INPUT_HEIGHT, INPUT_WIDTH, N_POINTS, face_points, find_points
 from .masks import parser_input
 from .model import load_strict, on_meta
 
-CPU = ("CPUExecutionProvider",)
 REGION_SCALE = 3.0
 """Side of the square a person is looked for in, over the longer side of the face's box, when there are several."""
 _INPUT = (3, INPUT_HEIGHT, INPUT_WIDTH)
@@ -108,38 +108,16 @@ def _region(face: Face, width: int, height: int) -> tuple[int, int, int, int]:
 
 def _open_session(path: Path, providers: Sequence[str]):
     """Return the session and the name of its input, everything checked that a wrong file could have otherwise."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError("the exact face path needs onnxruntime: pip install onnxruntime") from error
-
-    unknown = [p for p in providers if p not in onnxruntime.get_available_providers()]
-    if unknown or not providers:
-        raise ValueError(
-            f"onnxruntime has no provider {', '.join(unknown) or '(none given)'}; "
-            f"here: {', '.join(onnxruntime.get_available_providers())}"
-        )
-    if not path.is_file():
-        raise ValueError(f"no file {path}: `talkinghead models download dwpose` fetches it")
-    try:
-        session = onnxruntime.InferenceSession(str(path), providers=list(providers))
-    except Exception as error:  # onnxruntime's own classes have no common base
-        reason = str(error).strip().splitlines()[-1][:200]
-        raise ValueError(f"{path.name} cannot be opened as ONNX ({reason}); fetch it again") from error
+    session = open_session(
+        path, "the exact face path", "`talkinghead models download dwpose` fetches it", providers
+    )
     inputs = session.get_inputs()
     outputs = {out.name: out.shape for out in session.get_outputs()}
-    fits = len(inputs) == 1 and inputs[0].type == "tensor(float)" and _agrees(inputs[0].shape, _INPUT)
-    if not fits or not all(_agrees(outputs.get(name), shape) for name, shape in _OUTPUTS.items()):
+    fits = len(inputs) == 1 and inputs[0].type == "tensor(float)" and agrees(inputs[0].shape, (1, *_INPUT))
+    if not fits or not all(agrees(outputs.get(name), (1, *shape)) for name, shape in _OUTPUTS.items()):
         raise ValueError(
             f"{path.name} is another network: inputs {[(i.name, i.type, i.shape) for i in inputs]}, outputs {outputs}; "
             f"dw-ll_ucoco_384.onnx takes float (batch, 3, 384, 288) and gives simcc_x (batch, 133, 576) and simcc_y "
             f"(batch, 133, 768)"
         )
     return session, inputs[0].name
-
-
-def _agrees(shape: Sequence | None, wanted: tuple[int, ...]) -> bool:
-    """Return whether a declared shape, with names for free sizes, allows `wanted` behind a batch of one."""
-    if shape is None or len(shape) != len(wanted) + 1:
-        return False
-    return all(not isinstance(size, int) or size == n for size, n in zip(shape, (1, *wanted), strict=True))

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.checkpoints import sha256_once
 from ..core.engine_spec import StageSpec, TensorSpec
-from ..core.export import OPSET, BatchRange, ExportForm, OnnxGraph, add_facts, export_onnx
-from ..core.export_check import BATCHES, check_export
+from ..core.export import ExportForm, OnnxGraph
+from ..core.export_model import check_names, export_graphs
 from .config import MuseTalkConfig
 from .handle import MuseTalkModel
 from .model import MuseTalkNets, to_rgb_uint8
@@ -127,67 +126,18 @@ def graph_spec(config: MuseTalkConfig, name: str, dtype: torch.dtype) -> StageSp
     return StageSpec(name, tuple(tensors[key] for key in inputs), tuple(tensors[key] for key in outputs))
 
 
-def graph_file(model: MuseTalkModel, name: str, batch: BatchRange) -> str:
-    """File name that tells checkpoint, graph, precision and batch: "embedded-unet-fp16-b1-32.onnx"."""
-    sizes = str(batch.low) if batch.fixed else f"{batch.low}-{batch.high}"
-    return f"{model.checkpoint}-{name}-{model.precision}-b{sizes}.onnx"
-
-
-def model_facts(model: MuseTalkModel) -> dict[str, Any]:
-    """Which weights: checkpoint, precision, SHA-256 of every file of them (seconds for the official ones)."""
-    return {
-        "checkpoint": model.checkpoint,
-        "precision": model.precision,
-        "files": {path.name: sha256_once(path) for path in model.paths},
-    }
-
-
 def export_model(
-    model: MuseTalkModel,
-    folder: Path,
-    names: Sequence[str] = DEFAULT_GRAPHS,
-    batch: BatchRange | None = None,
-    opset: int = OPSET,
-    check: bool = True,
-    tell: Callable[[str], None] = lambda text: None,
-    progress: Callable[[int, int], None] | None = None,
+    model: MuseTalkModel, folder: Path, names: Sequence[str] | None = None, **how: Any
 ) -> list[OnnxGraph]:
-    """Write graphs of `model` into `folder` and compare each with torch.
-
-    Args:
-        model: weights and precision (the graphs' precision too).
-        folder: made if it is missing.
-        names: of GRAPHS.
-        batch: default 1..32.
-        opset: 18 to 20.
-        check: run `check_export` and keep its figures in the sidecar.
-        tell: gets a line for each step.
-        progress: (done, total) passes of a check.
-
-    Returns:
-        the graphs; `facts["parity"]` of each says whether it was accepted. A refused graph is kept, for looking at.
+    """Write graphs of GRAPHS, DEFAULT_GRAPHS if `names` is None; `how` and the rest: see `export_graphs`.
 
     Raises:
-        ImportError, ValueError, OSError: as `export_onnx` and `check_export`; ValueError too for precision fp8.
+        ValueError: precision fp8 too.
     """
-    batch = batch or BatchRange(1, 32)
-    unknown = [name for name in names if name not in GRAPHS]
-    if unknown:
-        raise ValueError(f"graph {unknown[0]!r} is unknown; there are {', '.join(GRAPHS)}")
+    names = names or DEFAULT_GRAPHS
+    check_names(names, GRAPHS)
     if model.precision == "fp8":
         raise ValueError(
             "a graph is fp32 or fp16; fp8 layers are chosen on the card: export with precision fp16"
         )
-    facts, nets, graphs = {"model": model_facts(model)}, model.build(), []
-    for name in names:
-        stage = exportable(nets, name)
-        path = Path(folder) / graph_file(model, name, batch)
-        graph = export_onnx(stage.module, stage.spec, path, batch, opset, facts)
-        tell(f"{path}: {graph.facts['nodes']} nodes, opset {opset}, {graph.facts['seconds']} s")
-        if check:
-            sizes = [size for size in BATCHES if size in batch] or [batch.high]
-            parity = check_export(graph, stage.module, stage.spec, sizes, progress=progress)
-            tell(f"{name}: {parity}")
-            graph = add_facts(graph, parity=parity.as_dict())
-        graphs.append(graph)
-    return graphs
+    return export_graphs(model, exportable, folder, names, **how)

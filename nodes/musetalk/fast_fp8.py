@@ -198,7 +198,7 @@ def _observe(fast: FastNets, slots: Sequence[_Slot], given: tuple[Tensor, Tensor
 
 
 def _exact_pictures(nets: MuseTalkNets, given: tuple[Tensor, Tensor]) -> Tensor:
-    from .engine import full_fp32
+    from ..core.engine_build import full_fp32
 
     unet, vae = (copy.deepcopy(part).float() for part in (nets.unet, nets.vae))
     latents, tokens = (t.to(nets.weights_device).float() for t in given)

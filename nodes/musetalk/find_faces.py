@@ -8,14 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.faces import FaceChoice, FaceDetector, FaceTrack
+from ..core.faces import DETECTORS, FaceChoice, FaceDetector, FaceTrack
 from ..core.frames import RunContext
 from .bake import Faces, FindFaces
 from .boxes import Box, add_margin, face_box
 from .options import AvatarOptions
 
-DETECTORS = ("light", "exact")
-"""light: BlazeFace and FaceMesh, a few MB, any CPU. exact: DWPose and BiSeNet, the networks upstream uses."""
 _KEY_FRAMES = {"stride": 4, "proxy_side": 480, "smooth": True}
 _EVERY_FRAME = {"stride": 1, "proxy_side": 0, "smooth": False}
 DWPOSE, FACE_PARSING = "faces/dw-ll_ucoco_384.onnx", "faces/79999_iter.pth"
@@ -34,7 +32,7 @@ class FaceTools:
 
 
 def open_face_tools(kind: str, roots: Sequence[Path], with_labels: bool = True) -> FaceTools:
-    """Return the tools of `kind` (DETECTORS) from the model folders `roots`.
+    """Return the tools of `kind` (DETECTORS; exact: DWPose and BiSeNet) from the model folders `roots`.
 
     `with_labels` also opens the face parser (exact only). ValueError names a file that is missing and how to get it,
     ImportError a package.

@@ -47,6 +47,8 @@ class MuseTalkModel:
     roots: tuple[Path, ...] = ()
     backend: str = AUTO
 
+    engine = "musetalk"
+
     def __post_init__(self) -> None:
         check_backend(self.backend)
         object.__setattr__(self, "roots", tuple(Path(root) for root in self.roots))

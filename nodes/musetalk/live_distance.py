@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ..core.audio import AudioClip
 from ..core.frames import RunContext
+from ..core.live_audio import ClipSound
 from ..core.packet import AvatarPacket
 from .handle import MuseTalkModel
-from .live_speech import ClipSound, LiveSpeech
+from .live_speech import LiveSpeech
 from .render import CropStream
 from .speech import Heard, Speech
 

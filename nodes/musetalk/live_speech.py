@@ -15,22 +15,22 @@ shape and is made alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.audio import SPEECH_RATE, AudioClip, mono_blocks
 from ..core.cadence import LOOK_AHEAD
 from ..core.engine_reopen import ReopeningEngine
 from ..core.engine_spec import StageSpec, TensorSpec
 from ..core.frames import RunContext
 from ..core.host_copy import upload
+from ..core.live_audio import Sound
 from ..core.mel import N_FFT, floored, mel_filters, mel_level
 from ..core.report import Report
 from ..core.timeline import frame_count, speech_row_start
@@ -50,50 +50,6 @@ frame of an even batch at 25 fps sooner; 160 ms gave 0.3 dB."""
 LEAST_PEAK = 1.5
 """log10 of mel power. The clips of tests/golden/embedded and the demo's sentence reach 1.62 to 1.64."""
 STAGE = "live speech"
-
-
-class Sound(Protocol):
-    """What live speech listens to; `LiveAudio` is one."""
-
-    sample_rate: int
-
-    @property
-    def taken(self) -> int:
-        """Samples at `sample_rate` that stand behind the blocks given so far, all of them at the end."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether the next block is not there yet."""
-
-    def blocks(self, poll: Callable[[], None] | None = None) -> Iterator[np.ndarray]: ...
-
-    @property
-    def notes(self) -> list[str]: ...
-
-
-class ClipSound:
-    """A clip whose sound comes as if it were live: to compare the two rules, and to test."""
-
-    waits = False
-
-    def __init__(self, clip: AudioClip) -> None:
-        self.clip, self.sample_rate, self.taken = clip, clip.sample_rate, 0
-        self._report = Report()
-
-    def blocks(self, poll: Callable[[], None] | None = None) -> Iterator[np.ndarray]:
-        given = 0
-        self.taken = 0
-        for block in mono_blocks(self.clip, SPEECH_RATE, self._report):
-            if poll:
-                poll()
-            given += len(block)
-            self.taken = min(self.clip.n_samples, given * self.sample_rate // SPEECH_RATE)
-            yield block
-        self.taken = self.clip.n_samples
-
-    @property
-    def notes(self) -> list[str]:
-        return list(self._report.warnings)
 
 
 @dataclass

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ..avatars.build import MISSING
+from ..avatars.source import parse_colour
 from .boxes import DEFAULT_MARGIN
 from .masks import BLUR_REALTIME, DEFAULT_CHEEKS, MODES, UPPER_RATIO
-from .source import parse_colour
 
 MASKS = ("mouth", "lower face", *MODES)
 """The first two are drawn from the box; jaw, raw and neck are upstream's and need a parsed face."""
-MISSING = ("passthrough", "hold", "error")
 
 
 @dataclass(frozen=True)

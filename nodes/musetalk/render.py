@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from ..avatars.build import check_engine
 from ..core.blend import MASK_MODES, SEAM_MODES, composite, lower_face_mask, lower_half_mask, mouth_mask
 from ..core.cadence import Cadence
-from ..core.frames import FrameChunk, FrameInfo, FrameStream, Made, Placement, RunContext, StageError
-from ..core.host_copy import UNDER_WAY, Arriving, HostCopies, one_ahead
-from ..core.overlap import ahead
-from ..core.packet import AvatarPacket, PacketReader
-from ..core.report import FrameList
+from ..core.crop_render import CropBatch, CropNetwork, check_made_for, crop_frames, crops_ahead
+from ..core.frames import FrameInfo, FrameStream, Made, Placement, RunContext, StageError
+from ..core.packet import AvatarPacket, MuseTalkReader
 from .handle import MuseTalkModel
 from .speech import Heard, windows_ahead
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from .viseme_memory import VisemeMemory
 
 MAX_BATCH = 64
-BATCHES_AHEAD = 2
-"""Batches of crops made before the composite asks, the one in work included: 3 MB at batch 8 for 256x256 crops."""
 _DRAWN = {"lower half": lower_half_mask, "mouth only": mouth_mask, "lower face": lower_face_mask}
 """Mask modes that ignore the avatar's own mask."""
 
@@ -99,35 +96,24 @@ class CropStream(FrameStream):
         return VisemeMemory(resident.reader, size, self.cadence.viseme_cache_mb << 20)
 
     def _every_frame(self, ctx: RunContext, n: int) -> Iterator[Made]:
-        network = _Network(ctx, self.model, self.batch)
-        faceless, broken = FrameList(), FrameList()
-        try:
-            with (
-                ctx.use_avatar(self.avatar) as resident,
-                closing(self._batches(ctx, resident, network)) as batches,
-            ):
-                for batch in one_ahead(batches, ctx.device):
-                    if batch is None:
-                        continue
-                    with ctx.report.timed("neural"):
-                        crops, finite = network.finish(batch)
-                    found = batch.found
-                    faceless.add(batch.start, ~found)
-                    broken.add(batch.start, ~finite & found)
-                    last = self.speech.ends_at(batch.start + len(found))
-                    for i in range(0, len(found), n):
-                        placed = Placement(batch.index[i : i + n], (found & finite)[i : i + n])
-                        yield crops[i : i + n], placed, last and i + n >= len(found)
-        finally:
-            network.tell()
-            why = {"no face in the avatar": faceless, "the network's output is not finite": broken}
-            for reason, frames in why.items():
-                if frames:
-                    ctx.warn(f"frames {frames}: {reason}, the avatar's own frame is shown")
+        network = self._network(ctx)
+        with ctx.use_avatar(self.avatar) as resident:
+            yield from crop_frames(ctx, network, self._batches(ctx, resident, network), n)
+
+    def _network(self, ctx: RunContext) -> CropNetwork:
+        # The networks' modules are not needed to list nodes.
+        from .engine import musetalk_stage
+
+        network = CropNetwork(ctx, self.model, musetalk_stage, self.batch)
+        if self.model.precision == "fp8" and network.backend != "cuda graph":
+            ctx.warn(
+                f"fp8 is for the cuda graph backend on Hopper cards and newer; {network.backend} runs in fp16"
+            )
+        return network
 
     def _batches(
-        self, ctx: RunContext, resident: Resident, network: _Network
-    ) -> Generator[_Batch | None, None, None]:
+        self, ctx: RunContext, resident: Resident, network: CropNetwork
+    ) -> Generator[CropBatch | None, None, None]:
         """Start every batch; whoever asks for the next one need not have looked at the last.
 
         None: the speech has no more at hand and will wait for sound.
@@ -141,75 +127,11 @@ class CropStream(FrameStream):
                     continue
                 count = tokens.shape[0]
                 index = torch.from_numpy(self.avatar.avatar_indices(start, count, self.info.fps))
-                with ctx.report.timed("neural"):
-                    latents = resident.latents[index.to(resident.latents.device)]
-                    crops, finite = network.start(latents, tokens)
-                yield _Batch(start, index, resident.reader.found[index], latents, tokens, crops, finite)
+                latents = resident.latents[index.to(resident.latents.device)]
+                is_last = partial(self.speech.ends_at, start + count)
+                found = resident.reader.found[index]
+                yield network.start(start, index, found, is_last, latents=latents, tokens=tokens)
                 start += count
-
-
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    """Frames from `start` on that the network is working at; `finite`, bool (n,), is on its way to the CPU."""
-
-    start: int
-    index: torch.Tensor
-    found: torch.Tensor
-    latents: torch.Tensor
-    tokens: torch.Tensor
-    crops: torch.Tensor
-    finite: Arriving
-
-
-def crops_ahead(
-    ctx: RunContext, crops: FrameStream, n: int, on_card: bool
-) -> Generator[FrameChunk, None, None]:
-    """Yield the chunks of a crop stream, made ahead of the composite; `on_card` as in `overlap.ahead`."""
-    depth = -(-BATCHES_AHEAD * getattr(crops, "batch", n) // n)
-    return ahead(ctx, lambda: crops.chunks(ctx, n), depth, crops.stage, on_card)
-
-
-class _Network:
-    """The engine of one run, and fp32 for the batches in which its numbers overflow."""
-
-    def __init__(self, ctx: RunContext, model: MuseTalkModel, batch: int) -> None:
-        # The networks' modules are not needed to list nodes.
-        from .engine import musetalk_stage
-        from .stage_runner import StageRunner
-
-        self._ctx, self._precision = ctx, model.precision
-        self._runner = StageRunner(ctx, model, musetalk_stage, batch)
-        if model.precision == "fp8" and self._runner.backend != "cuda graph":
-            ctx.warn(
-                f"fp8 is for the cuda graph backend on Hopper cards and newer; {self._runner.backend} runs in fp16"
-            )
-        self._again = FrameList()
-        self._flags = HostCopies(UNDER_WAY)
-
-    def start(self, latents: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, Arriving]:
-        """Begin a batch: crops (n, crop, crop, 3) uint8 on the engine's device, and whether each is finite."""
-        out = self._runner(latents=latents, tokens=tokens)
-        return out["crops"], self._flags.send(out["finite"])
-
-    def finish(self, batch: _Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Crops and finite (n,) bool on the CPU; frames with a face that are not finite are tried again in fp32."""
-        crops, finite = batch.crops, torch.from_numpy(batch.finite.take()).clone()
-        batch.finite.release()
-        lost = ~finite & batch.found
-        exact = self._runner.exactly(latents=batch.latents, tokens=batch.tokens) if lost.any() else None
-        if exact is None:
-            return crops, finite
-        saved = lost & exact["finite"].cpu()
-        self._again.add(batch.start, saved)
-        at = saved.nonzero()[:, 0].to(crops.device)
-        crops[at] = exact["crops"][at]
-        return crops, finite | saved
-
-    def tell(self) -> None:
-        """Report the frames that fp32 saved."""
-        if self._again:
-            how = f"{self._precision} on {self._runner.backend}"
-            self._ctx.warn(f"frames {self._again}: not finite in {how}, computed again in fp32")
 
 
 class CompositeStream(FrameStream):
@@ -225,14 +147,7 @@ class CompositeStream(FrameStream):
                 f"mask mode {mask_mode!r} must be one of {', '.join(MASK_MODES)}; "
                 f"seam mode {seam_mode!r} one of {', '.join(SEAM_MODES)}"
             )
-        made_for = getattr(crops, "avatar", None)
-        if made_for is None:
-            raise ValueError("these frames carry no face placement; connect the output of a Render node")
-        if made_for.digest != avatar.digest:
-            raise ValueError(
-                f"the crops were rendered for avatar {made_for.info.id!r}, not {avatar.info.id!r}; "
-                "connect the same avatar to Render and Composite"
-            )
+        check_made_for(crops, avatar)
         self.crops, self.avatar, self.mask_mode, self.seam_mode = crops, avatar, mask_mode, seam_mode
         width, height = avatar.info.size
         self.info = FrameInfo(width, height, crops.info.fps, crops.info.n_frames)
@@ -259,7 +174,7 @@ class CompositeStream(FrameStream):
         finally:
             source.close()
 
-    def _blend(self, reader: PacketReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
+    def _blend(self, reader: MuseTalkReader, faces: np.ndarray, placement: Placement) -> torch.Tensor:
         out = np.empty((len(faces), *self.info.frame_shape), np.uint8)
         for k, at in enumerate(placement.avatar_index.tolist()):
             out[k] = reader.frame(at).numpy()
@@ -271,7 +186,7 @@ class CompositeStream(FrameStream):
         return torch.from_numpy(out)
 
 
-def blend_mask(reader: PacketReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
+def blend_mask(reader: MuseTalkReader, at: int, mask_mode: str, seam_mode: str) -> np.ndarray:
     """Return the mask of avatar frame `at` in these modes: uint8 (rows, columns) over its crop square."""
     draw = _DRAWN.get(mask_mode)
     mask = draw(tuple(reader.crops[at].tolist())) if draw else reader.mask(at).numpy()
@@ -280,10 +195,7 @@ def blend_mask(reader: PacketReader, at: int, mask_mode: str, seam_mode: str) ->
 
 def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
     """Raise ValueError unless `avatar` was built for `model`: engine, weights, shape of the latents."""
-    if avatar.info.engine != "musetalk":
-        raise ValueError(
-            f"avatar {avatar.info.id!r} is for the {avatar.info.engine} engine, this is MuseTalk"
-        )
+    check_engine(avatar, "musetalk")
     from ..core.packet_import import OFFICIAL_VAE
 
     made_by = avatar.info.model.get("sha256")
@@ -296,8 +208,8 @@ def check_avatar(model: MuseTalkModel, avatar: AvatarPacket) -> None:
         )
     config = model.config
     wanted = (2 * config.latent_channels, config.latent_size, config.latent_size)
-    if avatar.latent_shape != wanted:
+    if avatar.feature_shape != wanted:
         raise ValueError(
-            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.latent_shape))}, the model takes "
+            f"avatar {avatar.info.id!r} has latents of {'x'.join(map(str, avatar.feature_shape))}, the model takes "
             f"{'x'.join(map(str, wanted))}; build the avatar again with this model"
         )

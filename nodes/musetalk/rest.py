@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ..core.frames import RunContext
 from ..core.pool import Resident
+from ..core.stage_runner import StageRunner
 from .handle import MuseTalkModel
 from .speech import silent_tokens
-from .stage_runner import StageRunner
 
 MAX_BYTES = 64 << 20
 """Of kept crops and latents: 300 avatar frames at 256x256. What does not fit is drawn again."""

@@ -7,14 +7,13 @@ from fractions import Fraction
 
 from ..core.audio import AudioClip
 from ..core.cadence import CadenceOptions
-from ..core.color import MATRICES
-from ..core.frames import FrameChunk, FrameStream, RunContext
-from ..core.live_audio import LiveAudio
+from ..core.frames import FrameChunk, RunContext
+from ..core.live_audio import ClipSound, LiveAudio
 from ..core.packet import AvatarPacket
-from ..core.streaming import FEATURES
+from ..core.streaming import check_features, check_matrix, in_colours
 from ..core.timeline import parse_fps
 from .handle import MuseTalkModel
-from .live_speech import ClipSound, LiveSpeech
+from .live_speech import LiveSpeech
 from .render import CompositeStream, CropStream
 from .speech import Heard, Speech
 
@@ -52,22 +51,13 @@ def stream_musetalk(
         ValueError: at the call: an avatar of another model, a value out of range, NV12 of odd sides.
     """
     fps = parse_fps(fps)
-    if matrix is not None and matrix not in MATRICES:
-        raise ValueError(f"matrix {matrix!r} is unknown; use one of {', '.join(MATRICES)}, or None for RGB")
+    check_matrix(matrix)
     speech = _heard(model, audio, fps, features, first_batch)
     if first_batch is not None and not 1 <= first_batch <= batch:
         raise ValueError(f"first_batch {first_batch} is outside 1..{batch}, the batch")
-    frames: FrameStream | None = CompositeStream(
-        CropStream(model, avatar, speech, batch, cadence), avatar, mask_mode, seam_mode
-    )
-    if matrix is not None:
-        frames = frames.nv12(matrix)
-        if frames is None:
-            width, height = avatar.info.size
-            raise ValueError(
-                f"NV12 needs even sides, avatar {avatar.info.id!r} has {width}x{height}; use RGB"
-            )
-    return frames.chunks(ctx, batch)
+    crops = CropStream(model, avatar, speech, batch, cadence)
+    frames = CompositeStream(crops, avatar, mask_mode, seam_mode)
+    return in_colours(frames, matrix, avatar).chunks(ctx, batch)
 
 
 def _heard(
@@ -77,16 +67,9 @@ def _heard(
     features: str | None,
     first_batch: int | None,
 ) -> Heard:
-    live = isinstance(audio, LiveAudio)
-    features = features or ("live" if live else "file")
-    if features not in FEATURES:
-        raise ValueError(f"features {features!r} must be one of {', '.join(FEATURES)}")
-    if features == "live":
-        return LiveSpeech(model, audio if live else ClipSound(audio), fps, first_batch)
-    if live:
-        raise ValueError(
-            "features 'file' need the whole sound before the first frame; live sound has 'live' only"
-        )
+    if check_features(audio, features) == "live":
+        sound = audio if isinstance(audio, LiveAudio) else ClipSound(audio)
+        return LiveSpeech(model, sound, fps, first_batch)
     if first_batch is not None:
         raise ValueError("first_batch goes with features 'live'")
     return Speech(model, audio, fps)

@@ -13,7 +13,7 @@ from ..core.blend import face_crop
 from ..core.viseme_cache import Viseme, VisemeCache, apply_patch, cut_patch, mouth_window
 
 if TYPE_CHECKING:
-    from ..core.packet import PacketReader
+    from ..core.packet import MuseTalkReader
     from ..core.report import Report
     from .cadence_render import DrawnFrame
 
@@ -30,7 +30,7 @@ class VisemeMemory:
         max_bytes: limit of `VisemeCache`.
     """
 
-    def __init__(self, reader: PacketReader, crop_size: int, max_bytes: int) -> None:
+    def __init__(self, reader: MuseTalkReader, crop_size: int, max_bytes: int) -> None:
         self.cache = VisemeCache(max_bytes)
         self._reader, self._size = reader, crop_size
         self._promised: dict[int, Viseme] = {}

@@ -81,7 +81,7 @@ def talk(server, seconds, **fields) -> Session:
 
 def mouth_motion(frames: torch.Tensor, avatar: str) -> tuple[float, float]:
     """Mean change from frame to frame in the lower face of a still presenter, and elsewhere, in levels."""
-    from talkinghead.nodes.musetalk.presenters import demo_presenters
+    from talkinghead.nodes.avatars.names import demo_presenters
 
     x1, y1, x2, y2 = demo_presenters()[avatar]["boxes"][0]
     change = (frames[1:].int() - frames[:-1].int()).abs().float().mean(dim=-1)

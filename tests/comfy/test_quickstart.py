@@ -63,8 +63,8 @@ def test_the_video_carries_the_graph_that_made_it(client, spoken):
 
 def test_the_mouth_moves_and_the_rest_is_the_avatar(spoken):
     _, made = spoken
-    from talkinghead.nodes.musetalk.presenters import FOLDER, demo_presenters
-    from talkinghead.nodes.musetalk.source import read_source
+    from talkinghead.nodes.avatars.names import FOLDER, demo_presenters
+    from talkinghead.nodes.avatars.source import read_source
 
     boxes = demo_presenters()["demo_loop"]["boxes"]
     own = torch.from_numpy(read_source(FOLDER / "demo_loop.mp4").frames)
@@ -138,7 +138,7 @@ def test_free_text_and_its_report(client):
 
 
 def test_an_avatar_of_your_own_from_picture_and_box(client, comfy_server):
-    from talkinghead.nodes.musetalk.presenters import FOLDER, demo_presenters
+    from talkinghead.nodes.avatars.names import FOLDER, demo_presenters
 
     box = demo_presenters()["demo"]["boxes"][0]
     (comfy_server.base / "input" / "face.png").write_bytes((FOLDER / "demo.png").read_bytes())

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.cadence import MODES, Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
@@ -22,7 +23,6 @@ from talkinghead.nodes.musetalk.bake import build_avatar
 from talkinghead.nodes.musetalk.bench_engines import made_nets
 from talkinghead.nodes.musetalk.config import OFFICIAL
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.render import CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 

@@ -12,7 +12,7 @@ from ditto_motion_parts import run_stream
 from talkinghead.nodes.core.engine import EngineOptions, open_engine
 from talkinghead.nodes.ditto.audio2motion import MotionSampler, MotionStream, WindowScheme
 from talkinghead.nodes.ditto.condition import Condition, FaceShape
-from talkinghead.nodes.ditto.motion_engine import MotionEngines
+from talkinghead.nodes.ditto.motion_engine import MotionEngines, step_stage
 from talkinghead.nodes.ditto.parity_lmdm import network as recipe_lmdm
 from talkinghead.nodes.ditto.parity_recipe import DittoGoldens, seeded
 from talkinghead.nodes.ditto.schedule import MotionNoise
@@ -29,10 +29,16 @@ def nets():
     return tuple(recipe_lmdm(DittoGoldens(GOLDEN, device)) for device in ("cpu", "cuda"))
 
 
-def recorded(net) -> MotionEngines:
+def recorded(net, fast: bool = True) -> MotionEngines:
+    """Engines on recorded graphs; without `fast` the step as it is."""
     device = net.weights_device
     options = EngineOptions("cuda graph", batch=1)
-    return MotionEngines(lambda stage: open_engine(*stage(net, device), options, device), device)
+
+    def open_stage(maker):
+        spec, stage = maker(net, device)
+        return open_engine(spec, stage if fast else stage.forward, options, device)
+
+    return MotionEngines(open_stage, device)
 
 
 def stream(network, scheme: WindowScheme, steps: int = 4) -> MotionStream:
@@ -58,6 +64,18 @@ def test_the_cards_numbers_are_the_cpus(nets, scheme):
     assert {engine.backend for engine in engines._engines.values()} == {"cuda graph"}
 
 
+def test_the_fast_forms_numbers_are_the_plain_ones(nets):
+    net = nets[1]
+    spec, stage = step_stage(net, net.weights_device)
+    given = spec.sample(1, net.weights_device, seed=1)
+    given["time"] = given["time"].abs() * 400
+    with torch.inference_mode():
+        wanted, got = stage(**given)["x0"], stage.fast_form()[0](**given)["x0"]
+    relative = float((got - wanted).norm() / wanted.norm())
+    print("relative distance", relative)
+    assert relative <= 2e-5
+
+
 def test_feeding_waits_for_nothing(nets):
     engines = recorded(nets[1])
     rows = seeded("gpu.speech", (FRAMES, 1024))
@@ -75,7 +93,12 @@ def test_feeding_waits_for_nothing(nets):
 def test_time_of_165_frames(nets):
     """Prints; the limit of 25 ms is the bench's to hold, no test is timed."""
     rows = seeded("gpu.speech", (FRAMES, 1024))
-    for name, network in (("eager", nets[1]), ("cuda graph", recorded(nets[1]))):
+    networks = {
+        "eager": nets[1],
+        "cuda graph, plain": recorded(nets[1], fast=False),
+        "cuda graph, fast form": recorded(nets[1]),
+    }
+    for name, network in networks.items():
         best = float("inf")
         for _ in range(6):
             motion = stream(network, WindowScheme())

@@ -10,13 +10,15 @@ import pytest
 import torch
 from engine_stubs import SPEC, rows, stub_stage
 
+from talkinghead.nodes.avatars.engines import build_engine
 from talkinghead.nodes.core import engine as engine_module
 from talkinghead.nodes.core.engine import EngineOptions, open_engine
+from talkinghead.nodes.core.engine_build import measure_parity
 from talkinghead.nodes.core.engine_inductor import missing_tools
 from talkinghead.nodes.core.engine_spec import compare
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.report import Report
-from talkinghead.nodes.musetalk.engine import build_engine, measure_parity, musetalk_stage
+from talkinghead.nodes.musetalk.engine import musetalk_stage
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 
 pytestmark = pytest.mark.gpu
@@ -54,7 +56,7 @@ def test_graph_parity_and_thirteen_rows_on_eight(precision):
     model = MuseTalkModel(precision=precision)
     ctx, engine = opened(model, "cuda graph", 8)
     assert engine.backend == "cuda graph", engine.skipped
-    figures = measure_parity(ctx, model, engine)
+    figures = measure_parity(ctx, model, musetalk_stage, engine)
     print(precision, figures, engine.memory_bytes >> 20, "MB", ctx.report.facts)
     assert figures["cosine"] >= MIN_COSINE
     assert figures["psnr_db"] >= MIN_PSNR_DB
@@ -77,7 +79,7 @@ def test_inductor_is_built_once_and_equal(inductor, tmp_path):
     assert facts["parity"]["psnr_db"] >= MIN_PSNR_DB
     later = RunContext("cuda", engine_cache=tmp_path)
     again = later.engine(model, musetalk_stage, 8)
-    assert (again.backend, again.cached) == ("inductor", facts["name"])
+    assert (again.backend, again.cached) == ("inductor", (facts["name"],))
     assert "engine built" not in later.report.facts
     auto = later.engine(replace(model, backend="auto"), musetalk_stage, 8)
     assert auto.backend == "cuda graph"  # the fused kernels recorded beat compiled code

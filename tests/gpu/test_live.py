@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.bench import speech_like
+from talkinghead.nodes.core.bench_live import LiveOptions, live_table
 from talkinghead.nodes.core.cadence import CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.metrics import psnr
-from talkinghead.nodes.musetalk.bench_live import LiveOptions, live_table, run_live
+from talkinghead.nodes.musetalk.bench_live import run_live
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 from talkinghead.nodes.musetalk.live_speech import LiveSpeech
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.stream import stream_musetalk
 
 pytestmark = pytest.mark.gpu

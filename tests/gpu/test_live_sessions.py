@@ -10,13 +10,13 @@ from fractions import Fraction
 import pytest
 import torch
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.bench import speech_like
 from talkinghead.nodes.core.frames import FrameInfo, RunContext
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.live_protocol import StartRequest
 from talkinghead.nodes.core.live_session import LiveSession, LiveStream
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.stream import stream_musetalk
 
 pytestmark = pytest.mark.gpu

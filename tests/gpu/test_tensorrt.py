@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from talkinghead.nodes.core.engine_build import measure_parity
 from talkinghead.nodes.core.engine_spec import EngineSkipped
 from talkinghead.nodes.core.export import cpu_copy
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.onnx_engine import find_device, import_plugin, takes_capability
 from talkinghead.nodes.core.tensorrt_build import import_tensorrt
-from talkinghead.nodes.musetalk.engine import measure_parity, musetalk_stage
+from talkinghead.nodes.musetalk.engine import musetalk_stage
 from talkinghead.nodes.musetalk.export import exportable
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 
@@ -60,7 +61,7 @@ def test_built_equal_and_found_again(tensorrt, tmp_path, precision):
     model = MuseTalkModel(precision=precision)
     ctx, engine = opened(model, 8, tmp_path)
     assert engine.backend == "tensorrt", engine.skipped
-    figures = measure_parity(ctx, model, engine)
+    figures = measure_parity(ctx, model, musetalk_stage, engine)
     print(precision, figures, engine.memory_bytes >> 20, "MB", ctx.report.facts)
     assert figures["cosine"] >= MIN_COSINE
     assert figures["psnr_db"] >= MIN_PSNR_DB

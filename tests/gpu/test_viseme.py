@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.audio import open_audio
 from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.metrics import psnr
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 from talkinghead.nodes.tts import engines

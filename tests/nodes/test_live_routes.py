@@ -122,26 +122,38 @@ def test_a_session_from_start_to_close(routes):
     serve(routes, talk)
 
 
+@pytest.mark.parametrize("engine", ["musetalk", "ditto"])
 @pytest.mark.parametrize(("fields", "plain"), [({}, True), ({"cadence": "3", "rest": True}, False)])
-def test_the_render_gets_the_cadence_that_was_asked_for(node_classes, monkeypatch, fields, plain):
+def test_the_avatars_engine_renders_at_the_cadence_that_was_asked_for(
+    node_classes, monkeypatch, engine, fields, plain
+):
     """The session's own `open_stream`, with the avatar and the render put in its place."""
     package = node_classes["TalkingHeadWriteVideo"].__module__.rpartition(".")[0]
-    routes, wire, stream, presenters, render = (
+    checks = {"musetalk": "musetalk.render", "ditto": "ditto.bake"}[engine]
+    routes, wire, stream, presenters, handle, render = (
         importlib.import_module(f"{package}.{name}")
         for name in (
             "live_socket_routes",
             "core.live_protocol",
-            "musetalk.stream",
-            "musetalk.presenters",
-            "musetalk.render",
+            f"{engine}.stream",
+            "avatars.presenters",
+            f"{engine}.handle",
+            checks,
         )
     )
-    avatar, seen = SimpleNamespace(info=SimpleNamespace(size=(96, 80))), {}
+    avatar, seen = SimpleNamespace(info=SimpleNamespace(size=(96, 80), engine=engine)), {}
+
+    def rendered(ctx, model, *args, **kwargs):
+        seen.update(kwargs, model=model)
+        return iter(())
+
     monkeypatch.setattr(presenters, "resolve_avatar", lambda *a: avatar)
     monkeypatch.setattr(render, "check_avatar", lambda *a: None)
-    monkeypatch.setattr(stream, "stream_musetalk", lambda *a, **kwargs: seen.update(kwargs) or iter(()))
+    monkeypatch.setattr(stream, f"stream_{engine}", rendered)
     request = wire.parse_start(start(**fields))
-    routes.open_stream(request, None, lambda: False, None)
+    made = routes.open_stream(request, None, lambda: False, None)
+    assert (made.info.layout, made.info.matrix, seen["matrix"]) == ("nv12", "bt601", "bt601")
+    assert type(seen["model"]).__module__ == handle.__name__
     assert seen["cadence"].is_plain == plain
     assert (seen["cadence"].mode, seen["cadence"].rest) == (request.cadence, request.rest)
 

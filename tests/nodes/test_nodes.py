@@ -15,7 +15,8 @@ ADVERTISED = {
     "TalkingHeadSpeechFeatures", "TalkingHeadMuseTalkRender", "TalkingHeadComposite", "TalkingHeadWriteVideo",
     "TalkingHeadFramesToImages", "TalkingHeadImagesToFrames", "TalkingHeadBuildAvatarFromFile", "TalkingHeadBuildFleet",
     "TalkingHeadAvatarOptions", "TalkingHeadAvatarPreview", "TalkingHeadPreflight", "TalkingHeadEngine",
-    "TalkingHeadCadence",
+    "TalkingHeadCadence", "TalkingHeadDittoLoader", "TalkingHeadDittoMotion", "TalkingHeadDittoMotionSmooth",
+    "TalkingHeadDittoMotionEdit", "TalkingHeadDittoRender", "TalkingHeadDittoAvatarOptions",
 }  # fmt: skip
 
 

@@ -47,6 +47,26 @@ def tiny_model(tiny_weights, monkeypatch):
     return MuseTalkModel()
 
 
+@pytest.fixture(scope="session")
+def ditto_weights(tmp_path_factory):
+    from ditto_model_parts import tiny_modules
+
+    from talkinghead.nodes.ditto.model import save_modules
+
+    folder = tmp_path_factory.mktemp("ditto-tiny")
+    save_modules(tiny_modules(), folder, torch.float32)
+    return folder
+
+
+@pytest.fixture
+def ditto_model(ditto_weights, monkeypatch):
+    """A handle on a Ditto of toy size, in the place of the embedded one."""
+    from talkinghead.nodes.ditto import handle
+
+    monkeypatch.setattr(handle, "EMBEDDED_DIR", ditto_weights)
+    return handle.DittoModel()
+
+
 @pytest.fixture
 def tone():
     """Return a function: seconds -> a mono 16 kHz tone with a swell, as an AudioClip."""

@@ -9,8 +9,9 @@ import torch
 
 from talkinghead.cli import main
 from talkinghead.nodes.core.bench import speech_like
+from talkinghead.nodes.core.bench_live import LiveOptions, live_table
 from talkinghead.nodes.musetalk import bench_engines, bench_live, live_speech
-from talkinghead.nodes.musetalk.bench_live import LiveOptions, live_table, run_live
+from talkinghead.nodes.musetalk.bench_live import run_live
 
 CPU = torch.device("cpu")
 

@@ -17,12 +17,12 @@ import soundfile
 import torch
 from support import ROOT
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.metrics import psnr, ssim
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 

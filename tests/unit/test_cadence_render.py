@@ -12,8 +12,8 @@ from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.report import Report
+from talkinghead.nodes.core.stage_runner import exact_twin
 from talkinghead.nodes.musetalk.cadence_render import CadenceRun
-from talkinghead.nodes.musetalk.engine import exact_twin
 from talkinghead.nodes.musetalk.model import to_rgb_uint8
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.rest import RestFaces

@@ -102,3 +102,19 @@ def test_faces_in_doubles_become_floats():
 def test_faces_that_do_not_fit(eye_open, eye_ball):
     with pytest.raises(ValueError, match=r"give \(n, 2\) and \(n, 6\), a row for each"):
         FaceShape(torch.zeros(eye_open), torch.zeros(eye_ball), torch.zeros(63))
+
+
+def test_eyes_can_be_those_of_the_frames_that_are_shown():
+    face = FaceShape(torch.arange(8.0).reshape(4, 2), torch.zeros(4, 6), torch.zeros(6))
+    asked = []
+
+    def shown(first, count):
+        asked.append((first, count))
+        return (first + np.arange(count)) * 2 % 4
+
+    rows = Condition(face, eyes_at=shown).rows(torch.zeros(6, 3), -2)
+    assert torch.equal(rows[:, 11], torch.tensor([0.0, 0, 0, 4, 0, 4]))
+    assert asked == [(0, 4)]
+    assert torch.equal(
+        Condition(face, eyes_at=shown, fixed_eyes=True).rows(torch.zeros(6, 3), 0)[:, 11], torch.zeros(6)
+    )

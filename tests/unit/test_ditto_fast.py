@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from ditto_model_parts import tiny_modules
 from ditto_parts import TINY, inputs, tiny_nets
 from torch import nn
 
@@ -33,14 +34,16 @@ def test_faces_are_those_of_the_plain_networks(nets, eight):
     assert plain.std(0).max() > 0.01  # eight different faces
 
 
-def test_the_stage_offers_it(nets, eight):
-    _, stage = ditto_stage(nets, torch.device("cpu"))
+def test_the_stage_offers_it(eight):
+    _, stage = ditto_stage(tiny_modules(), torch.device("cpu"))
     function, reason = stage.fast_form()
     assert reason is None
     with torch.inference_mode():
         got, wanted = function(**eight), stage(**eight)
     assert got.keys() == wanted.keys()
-    assert (got["faces"] - wanted["faces"]).abs().max() <= 2e-5
+    difference = (got["crops"].int() - wanted["crops"].int()).abs()
+    assert difference.max() <= 1
+    assert (difference > 0).float().mean() <= 1e-3
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3, 4, 8])

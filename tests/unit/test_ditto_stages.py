@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 import torch
+from ditto_model_parts import tiny_modules
 from ditto_parts import TINY, inputs, tiny_nets
 from support import unavailable
 
@@ -15,7 +16,7 @@ from talkinghead.nodes.core.export import BatchRange, export_form, export_onnx, 
 from talkinghead.nodes.core.export_check import check_export
 from talkinghead.nodes.ditto.stages import (
     GRAPHS,
-    checked_faces,
+    as_crops,
     ditto_spec,
     ditto_stage,
     exportable,
@@ -26,8 +27,13 @@ NAMES = ("volume", "kp_source", "kp_driving")
 
 
 @pytest.fixture(scope="module")
-def nets():
-    return tiny_nets()
+def modules():
+    return tiny_modules()
+
+
+@pytest.fixture(scope="module")
+def nets(modules):
+    return modules.nets
 
 
 @pytest.fixture(scope="module")
@@ -36,27 +42,29 @@ def eight():
     return {name: given[name] for name in NAMES}
 
 
-def test_parts_make_the_whole(nets, eight):
-    _, stage = ditto_stage(nets, torch.device("cpu"))
+def test_parts_make_the_whole(modules, nets, eight):
+    _, stage = ditto_stage(modules, torch.device("cpu"))
     motion, decode = (exportable(nets, name).module for name in GRAPHS)
     with torch.inference_mode():
         whole = stage(**eight)
         parts = render_by_parts(nets, motion, decode, **eight)
-    assert torch.equal(whole["faces"], parts["faces"])
+        faces = nets(*eight.values())
+    assert torch.equal(whole["crops"], parts["crops"])
     assert whole["finite"].all()
     side = TINY.render_size
-    assert whole["faces"].shape == (8, 3, side, side)
-    assert 0 <= whole["faces"].min() < whole["faces"].max() <= 1
+    assert (whole["crops"].shape, whole["crops"].dtype) == ((8, side, side, 3), torch.uint8)
+    assert (whole["crops"].permute(0, 3, 1, 2) - 255 * faces).abs().max() <= 0.5
+    assert len({crop.numpy().tobytes() for crop in whole["crops"]}) == 8
 
 
-def test_an_engine_pads_its_last_batch_and_keeps_the_numbers(nets, eight):
-    spec, stage = ditto_stage(nets, torch.device("cpu"))
+def test_an_engine_pads_its_last_batch_and_keeps_the_numbers(modules, eight):
+    spec, stage = ditto_stage(modules, torch.device("cpu"))
     engine = open_engine(spec, stage, EngineOptions("eager", batch=4), "cpu")
     with torch.inference_mode():
-        expected = torch.cat([stage(**{n: v[i : i + 4] for n, v in eight.items()})["faces"] for i in (0, 4)])
+        expected = torch.cat([stage(**{n: v[i : i + 4] for n, v in eight.items()})["crops"] for i in (0, 4)])
         for n in (1, 3, 8):
             got = engine(**{name: value[:n] for name, value in eight.items()})
-            assert torch.equal(got["faces"], expected[:n])
+            assert torch.equal(got["crops"], expected[:n])
     engine.close()
 
 
@@ -90,16 +98,18 @@ def test_precisions_of_the_stage():
     assert dtypes == {"volume": torch.float16, "kp_source": torch.float32, "kp_driving": torch.float32}
 
 
-def test_a_face_of_nan_is_told(nets):
-    faces = torch.rand(2, 3, 4, 4)
-    faces[1, 2, 3, 0] = torch.nan
-    done = checked_faces(faces)
-    assert done["finite"].tolist() == [True, False]
-    assert done["faces"].isfinite().all()
+def test_a_face_of_no_numbers_is_told():
+    faces = torch.full((3, 3, 4, 4), 0.5)
+    faces[1, 2, 3, 0], faces[2, 0, 0, 1] = torch.nan, torch.inf
+    done = as_crops(faces)
+    assert done["finite"].tolist() == [True, False, False]
+    assert done["crops"][0].eq(128).all()  # 127.5, to even
+    assert done["crops"][1, 3, 0].tolist() == [128, 128, 0]
+    assert done["crops"][2, 0, 1].tolist() == [255, 128, 128]
 
 
-def test_unknown_graphs_are_refused(nets):
+def test_unknown_graphs_are_refused(modules, nets):
     with pytest.raises(ValueError, match="'warp' is unknown; there are ditto_motion, ditto_decode"):
         exportable(nets, "warp")
     with pytest.raises(EngineSkipped, match="5-D grid_sample"):
-        export_form(*ditto_stage(nets, torch.device("cpu")))
+        export_form(*ditto_stage(modules, torch.device("cpu")))

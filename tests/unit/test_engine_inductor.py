@@ -63,7 +63,7 @@ def test_compiled_equals_torch(built):
     assert torch.equal(got["big"], wanted["big"])
     cache = EngineCache(folder)
     [name] = cache.names()
-    assert engine.cached == name
+    assert engine.cached == (name,)
     assert report.facts["engine built"].startswith(f"{name} in ")
     kept = cache.read(name)
     assert kept.facts["build_seconds"] > 0
@@ -169,7 +169,7 @@ def test_a_card_gets_no_package_for_opening_one_ends_the_process(built, tmp_path
     with pytest.raises(EngineSkipped, match="segmentation fault"):
         make_package(None, [], tmp_path / PACKAGE, card)
     with pytest.raises(RuntimeError, match="segmentation fault"):
-        load_package(folder / engine.cached / PACKAGE, card)
+        load_package(folder / engine.cached[0] / PACKAGE, card)
 
 
 @pytest.mark.parametrize("form", ["built", "artifact"])

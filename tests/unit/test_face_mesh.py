@@ -274,7 +274,7 @@ def test_box_iou():
 
 
 def test_anchors():
-    short = face_mesh._anchors(((16, 2), (8, 6)))
+    short = face_mesh.blaze_anchors(896)
     assert short.shape == (896, 2)
     assert short[:4].tolist() == [[1 / 32, 1 / 32]] * 2 + [[3 / 32, 1 / 32]] * 2
     assert short[-1].tolist() == [15 / 16, 15 / 16]

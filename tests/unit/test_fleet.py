@@ -8,11 +8,16 @@ import pytest
 from faces import gray, light_detector, portrait
 
 from talkinghead import cli
+from talkinghead.nodes.avatars.fleet import build_fleet, fleet_sources, split_names
 from talkinghead.nodes.core.frames import RunCancelled, RunContext
 from talkinghead.nodes.core.packet import list_packets
 from talkinghead.nodes.musetalk.find_faces import FaceTools
-from talkinghead.nodes.musetalk.fleet import build_fleet, fleet_sources, split_names
-from talkinghead.nodes.musetalk.make_avatar import BuildPlan
+from talkinghead.nodes.musetalk.make_avatar import BuildPlan, make_avatar
+
+
+def builder(model, plan, tools, root):
+    """Return what builds an item, as the command line and the node make it."""
+    return lambda ctx, name, path: make_avatar(ctx, model, plan.open(path), plan, tools, root, name)
 
 
 def write(path, picture):
@@ -47,10 +52,8 @@ def test_memory_does_not_grow_with_the_items(tiny_model, tmp_path):
     sources = [(f"p{i}", write(tmp_path / "fleet" / f"p{i}.jpg", picture)) for i in range(48)]
     rss, process = [], psutil.Process()
     tools = FaceTools(light_detector())
-    build_fleet(
-        RunContext(), tiny_model, sources, BuildPlan(), tools, tmp_path / "avatars",
-        each=lambda item: rss.append(process.memory_info().rss),
-    )  # fmt: skip
+    build = builder(tiny_model, BuildPlan(), tools, tmp_path / "avatars")
+    build_fleet(RunContext(), sources, build, each=lambda item: rss.append(process.memory_info().rss))
     assert (rss[-1] - rss[7]) / 2**20 < 40
 
 
@@ -78,9 +81,8 @@ def test_two_sources_of_one_name_are_errors_of_their_own(tiny_model, tmp_path):
     for name in ("a.png", "A.jpg", "b.png"):
         write(tmp_path / "f" / name, gray(64, 64))
     plan = BuildPlan(boxes=((10, 10, 50, 50),))
-    report = build_fleet(
-        RunContext(), tiny_model, fleet_sources(tmp_path / "f"), plan, None, tmp_path / "avatars"
-    )
+    build = builder(tiny_model, plan, None, tmp_path / "avatars")
+    report = build_fleet(RunContext(), fleet_sources(tmp_path / "f"), build)
     assert report.summary() == "1 of 3 ready (0 kept), 2 failed"
     assert all("another source would be avatar" in i.error for i in report.failed)
     assert split_names(" a, b ,") == ["a", "b"]
@@ -94,7 +96,7 @@ def test_a_cancel_stops_after_the_item_that_is_done(tiny_model, tmp_path):
     ctx = RunContext(is_cancelled=lambda: bool(done))
     plan = BuildPlan(boxes=((40, 40, 120, 120),))
     with pytest.raises(RunCancelled):
-        build_fleet(ctx, tiny_model, sources, plan, None, tmp_path / "avatars", each=done.append)
+        build_fleet(ctx, sources, builder(tiny_model, plan, None, tmp_path / "avatars"), done.append)
     assert [p.name for p in list_packets([tmp_path / "avatars"])] == ["a"]
     assert [p.name for p in (tmp_path / "avatars").iterdir()] == ["a"]
 
@@ -102,7 +104,7 @@ def test_a_cancel_stops_after_the_item_that_is_done(tiny_model, tmp_path):
 def test_a_name_that_cannot_be_is_the_items_own_error(tiny_model, tmp_path):
     sources = [(n, write(tmp_path / "f" / f"{n}.png", gray(64, 64))) for n in ("demo", "ok")]
     plan = BuildPlan(boxes=((10, 10, 50, 50),))
-    report = build_fleet(RunContext(), tiny_model, sources, plan, None, tmp_path / "avatars")
+    report = build_fleet(RunContext(), sources, builder(tiny_model, plan, None, tmp_path / "avatars"))
     assert report.summary() == "1 of 2 ready (0 kept), 1 failed"
     assert "that of a demo" in report.failed[0].error
     assert report.text().splitlines()[1].startswith("demo: failed in 0.0 s: avatar name 'demo'")

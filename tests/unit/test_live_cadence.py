@@ -12,11 +12,11 @@ from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.cadence import Cadence, CadenceOptions, plan_frames
 from talkinghead.nodes.core.engine import StageEngine
 from talkinghead.nodes.core.frames import RunCancelled, RunContext, StageError
-from talkinghead.nodes.core.live_audio import LiveAudio
+from talkinghead.nodes.core.live_audio import ClipSound, LiveAudio
 from talkinghead.nodes.core.loudness import LiveLoudness
 from talkinghead.nodes.core.timeline import frame_count, parse_fps
 from talkinghead.nodes.musetalk import cadence_render, live_speech
-from talkinghead.nodes.musetalk.live_speech import ClipSound, LiveSpeech
+from talkinghead.nodes.musetalk.live_speech import LiveSpeech
 from talkinghead.nodes.musetalk.render import CompositeStream, CropStream
 from talkinghead.nodes.musetalk.speech import Speech
 from talkinghead.nodes.musetalk.stream import stream_musetalk

@@ -9,11 +9,11 @@ import pytest
 import soundfile
 from support import ROOT
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
 from talkinghead.nodes.musetalk.live_distance import feature_distance, mouth_distance
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 
 PAGE = ROOT / "web" / "docs" / "live.md"
 CLIP = ROOT / "tests" / "golden" / "embedded" / "unseen_voice.flac"

@@ -8,11 +8,11 @@ import torch
 
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.frames import RunCancelled, RunContext
-from talkinghead.nodes.core.live_audio import LiveAudio
+from talkinghead.nodes.core.live_audio import ClipSound, LiveAudio
 from talkinghead.nodes.core.mel import mel_filters
 from talkinghead.nodes.core.timeline import frame_count, parse_fps, speech_row_start
 from talkinghead.nodes.musetalk import live_speech
-from talkinghead.nodes.musetalk.live_speech import ClipSound, LiveSpeech
+from talkinghead.nodes.musetalk.live_speech import LiveSpeech
 
 ROWS, HOP, AHEAD = 60, 4, 4
 

@@ -13,15 +13,14 @@ from talkinghead.cli import main
 from talkinghead.nodes.core import export_check
 from talkinghead.nodes.core.export import BatchRange, export_form, export_onnx, open_onnx, outputs_by_name
 from talkinghead.nodes.core.export_check import check_export
+from talkinghead.nodes.core.export_model import graph_file, model_facts
 from talkinghead.nodes.musetalk.engine import musetalk_stage
 from talkinghead.nodes.musetalk.export import (
     DEFAULT_GRAPHS,
     GRAPHS,
     export_model,
     exportable,
-    graph_file,
     graph_spec,
-    model_facts,
     step_form,
 )
 from talkinghead.nodes.musetalk.handle import MuseTalkModel

@@ -311,8 +311,8 @@ def test_landmarks_far_away_are_named_unless_their_frame_has_no_face(tmp_path, v
 
 
 def test_the_shape_of_the_latents_is_known_without_mapping_them(tmp_path):
-    assert write_packet(tmp_path, info(), tensors()).latent_shape == (8, 4, 4)
-    assert open_packet(tmp_path / "anna").latent_shape == (8, 4, 4)
+    assert write_packet(tmp_path, info(), tensors()).feature_shape == (8, 4, 4)
+    assert open_packet(tmp_path / "anna").feature_shape == (8, 4, 4)
 
 
 def test_a_preview_that_is_gone_is_named(tmp_path):

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from packet_parts import info, tensors
+from packet_parts import ditto_info, ditto_tensors, info, tensors
 from safetensors.torch import load_file
 
 from talkinghead.nodes.core import packet as packet_module
@@ -291,3 +291,24 @@ def test_previews_are_small(size):
     got = cv2.imdecode(np.frombuffer(preview_jpeg(frame), np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
     assert max(got.shape[:2]) == min(256, max(size))
     assert np.abs(got.astype(int) - (200, 40, 40)).max() < 8
+
+
+def test_large_tensors_are_filled_on_their_file(tmp_path):
+    made = ditto_tensors()
+    whole = write_packet(tmp_path / "a", ditto_info(), made)
+    with PacketDraft(tmp_path / "b", "ditto") as draft:
+        frames, features = draft.frames(5, 32, 40), made["features.safetensors"]
+        frames[:3] = made["frames.safetensors"]["frames"].numpy()
+        arrays = draft.arrays("features.safetensors", {k: tuple(t.shape) for k, t in features.items()})
+        for i in range(3):
+            for name, tensor in features.items():
+                arrays[name][i] = tensor[i].numpy()
+            draft.settle()
+        packet = draft.finish(ditto_info())
+    verify_packet(packet.path)
+    assert packet.axes == whole.axes
+    found = load_file(packet.path / "features.safetensors")
+    assert all(torch.equal(found[name], tensor) for name, tensor in features.items())
+    arrays["exp"][:] = 9  # outlives its draft
+    with PacketDraft(tmp_path, "ditto") as draft, pytest.raises(ValueError, match="tensors f_s, pitch"):
+        draft.arrays("features.safetensors", {"f_s": (1,)})

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from talkinghead.nodes.avatars.names import check_new_id, demo_presenters
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.frames import RunContext
-from talkinghead.nodes.musetalk.presenters import check_new_id, demo_presenters, resolve_avatar
 
 
 def test_a_demo_is_built_once_and_anew_when_its_packet_says_other_weights(tmp_path):

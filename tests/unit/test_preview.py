@@ -7,8 +7,9 @@ import pytest
 import torch
 from packet_parts import info, tensors
 
+from talkinghead.nodes.avatars.preview import BOX, POINT, avatar_overlay
 from talkinghead.nodes.core.packet import write_packet
-from talkinghead.nodes.musetalk.preview import BOX, POINT, avatar_overlay, draw_geometry
+from talkinghead.nodes.musetalk.preview import draw_geometry
 
 
 @pytest.fixture

@@ -6,16 +6,16 @@ from fractions import Fraction
 import pytest
 import torch
 
+from talkinghead.nodes.avatars.engines import build_engine
 from talkinghead.nodes.core import engine as engine_module
+from talkinghead.nodes.core.engine_build import measure_parity
 from talkinghead.nodes.core.engine_spec import EngineSkipped
 from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.host_copy import one_ahead
+from talkinghead.nodes.core.stage_runner import exact_twin
 from talkinghead.nodes.musetalk.engine import (
     MuseTalkStage,
-    build_engine,
     contiguous_weights,
-    exact_twin,
-    measure_parity,
     musetalk_spec,
     musetalk_stage,
 )
@@ -261,11 +261,11 @@ def test_contiguous_weights_change_the_layout_alone(tiny_model, inference):
 def test_parity_is_measured_against_fp32_of_the_same_weights(tiny_model):
     ctx = RunContext()
     half = replace(tiny_model, precision="fp16")
-    figures = measure_parity(ctx, half, ctx.engine(half, musetalk_stage, 4))
+    figures = measure_parity(ctx, half, musetalk_stage, ctx.engine(half, musetalk_stage, 4))
     assert figures["rows"] == 4
     assert figures["cosine"] > 0.9999
     assert 45 < figures["psnr_db"] < 999
-    exact = measure_parity(ctx, tiny_model, ctx.engine(tiny_model, musetalk_stage, 1))
+    exact = measure_parity(ctx, tiny_model, musetalk_stage, ctx.engine(tiny_model, musetalk_stage, 1))
     assert exact == {"cosine": 1.0, "psnr_db": 999.0, "rows": 1}
 
 

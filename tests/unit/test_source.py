@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from media import Clip, numbered_frame, read_number
 
+from talkinghead.nodes.avatars.source import natural_key, open_source, parse_colour, read_source
 from talkinghead.nodes.core.frames import RunContext, StageError
 from talkinghead.nodes.core.image_read import image_facts
-from talkinghead.nodes.musetalk.source import natural_key, open_source, parse_colour, read_source
 
 
 def save(path, rgb, alpha=None):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from talkinghead.nodes.avatars.presenters import resolve_avatar
 from talkinghead.nodes.core.audio import open_audio
 from talkinghead.nodes.core.blend import composite, face_crop
 from talkinghead.nodes.core.cadence import Cadence, CadenceOptions
@@ -19,7 +20,6 @@ from talkinghead.nodes.core.frames import RunContext
 from talkinghead.nodes.core.metrics import psnr
 from talkinghead.nodes.core.viseme_cache import GATE, VisemeCache, apply_patch, cut_patch
 from talkinghead.nodes.musetalk.handle import MuseTalkModel
-from talkinghead.nodes.musetalk.presenters import resolve_avatar
 from talkinghead.nodes.musetalk.render import CropStream, blend_mask
 from talkinghead.nodes.musetalk.speech import Speech
 from talkinghead.nodes.musetalk.viseme_memory import VisemeMemory

@@ -123,7 +123,7 @@ class AudioSource:
                  shards: Path | None = None, weights: dict | None = None):
         wave, curve, spans = join(path, shards)
         weights = weights or WEIGHTS
-        self.device, self.n_samples = device, int(piece_s * RATE)
+        self.device, self.n_samples = device, round(piece_s * RATE)
         self.audio = torch.from_numpy(wave).to(device)
         self.curve = torch.from_numpy(curve).to(device)
         self.filters = warped_filters(n_mels, device, self.FACTORS)
@@ -154,8 +154,8 @@ class AudioSource:
         length[:, 0] = torch.where(whole, torch.full_like(cut, dur + 2), length[:, 0])
         return start, start + length, cut[:, None]
 
-    def draw(self, n: int) -> tuple[Tensor, Tensor, Tensor]:
-        """n pieces: mel (n, n_mels, 2 rows), curve at every row's frame time (n, rows, 3), row mask (n, rows)."""
+    def sound(self, n: int) -> tuple[Tensor, tuple]:
+        """n pieces of augmented sound (n, samples), and what `curve_at` needs to know of them."""
         start = self.anchors[torch.randint(len(self.anchors), (n,), device=self.device)]
         start = start + torch.randint(RATE // 4, (n,), device=self.device)
         speed = torch.exp(self._rand(n, 1, low=math.log(0.74), high=math.log(1.34)))
@@ -171,17 +171,29 @@ class AudioSource:
         noise = torch.exp(self._rand(n, 1, low=math.log(2e-5), high=math.log(5e-3))) * (self._rand(n, 1) < 0.6)
         tail = (self.time[None] < gap_a[:, 3:]).float()
         audio = (audio * heard * gain + noise * torch.randn_like(audio) * tail).clamp(-1, 1)
-        mel = self._mel(audio, n)
-        place = (self.row_time * speed) * (RATE / HOP) + (start[:, None] / HOP)
+        return audio, (start, speed, gap_a, gap_b, cut)
+
+    def curve_at(self, time: Tensor, piece: tuple) -> Tensor:
+        """The mouth (n, k, 3) of pieces of `sound` at times (k,) in s."""
+        start, speed, gap_a, gap_b, _ = piece
+        place = (time * speed) * (RATE / HOP) + (start[:, None] / HOP)
         base = place.floor()
         share = (place - base)[..., None]
         index = base.long() % (len(self.curve) - 1)
         curve = self.curve[index] * (1 - share) + self.curve[index + 1] * share
-        open_mask = self._outside(self.row_time, gap_a, gap_b, 0.025, 0.07)[..., None]
+        open_mask = self._outside(time, gap_a, gap_b, 0.025, 0.07)[..., None]
         rest = torch.zeros_like(curve)
         rest[..., 1] = 0.5
+        return rest + (curve - rest) * open_mask
+
+    def draw(self, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        """n pieces: mel (n, n_mels, 2 rows), curve at every row's frame time (n, rows, 3), row mask (n, rows)."""
+        audio, piece = self.sound(n)
+        mel = self._hide(finish_mel(self._levels(audio)))
+        curve = self.curve_at(self.row_time, piece)
+        gap_a, cut = piece[2], piece[4]
         row_mask = torch.where((cut > 0) & (self._rand(n, 1) < 0.6), (self.row_time[None] - 0.02 < gap_a[:, 3:]), True)
-        return mel, rest + (curve - rest) * open_mask, row_mask.float()
+        return mel, curve, row_mask.float()
 
     @staticmethod
     def _outside(time: Tensor, gap_a: Tensor, gap_b: Tensor, late: float, ramp: float) -> Tensor:
@@ -190,20 +202,19 @@ class AudioSource:
         after = (time - (gap_b[:, :, None] - late)) / ramp
         return torch.maximum(before, after).clamp(0, 1).amin(dim=1)
 
-    def _mel(self, audio: Tensor, n: int) -> Tensor:
+    def _levels(self, audio: Tensor) -> Tensor:
+        """`mel_level` with random vocal tracts and colourings, one for each row."""
+        n = len(audio)
         warp = torch.randint(len(self.FACTORS), (n,), device=self.device)
         warp = torch.where(self._rand(n) < 0.3, torch.full_like(warp, len(self.FACTORS) // 2), warp)
         level = mel_level(audio, self.filters[warp])
-        n_mels, frames = level.shape[1:]
-        mel_at = torch.linspace(0, math.pi, n_mels, device=self.device)[None, :, None]
+        mel_at = torch.linspace(0, math.pi, level.shape[1], device=self.device)[None, :, None]
         eq = sum(self._rand(n, 1, 1, low=-a, high=a) * torch.cos(k * mel_at) for k, a in ((1, 0.45), (2, 0.3), (3, 0.2)))
-        level = level + eq * (level > -9.9)
-        mel = finish_mel(level)
-        return self._hide(mel, n_mels, frames)
+        return level + eq * (level > -9.9)
 
-    def _hide(self, mel: Tensor, n_mels: int, frames: int) -> Tensor:
+    def _hide(self, mel: Tensor) -> Tensor:
         """Cover one band of mels in half of the pieces, so that no single band is leant on."""
-        n = len(mel)
+        n, n_mels = mel.shape[:2]
         first = self._rand(n, 1, 1, high=n_mels)
         width = self._rand(n, 1, 1, high=12) * (self._rand(n, 1, 1) < 0.5)
         row = torch.arange(n_mels, device=self.device)[None, :, None]

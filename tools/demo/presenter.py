@@ -1,7 +1,8 @@
 """The synthetic presenter: head and shoulders drawn with anti-aliased distance functions, in torch.
 
 Scene coordinates: origin at the nose of the neutral head, x right, y down, unit = nose to chin. A view maps the
-picture onto a rectangle (x1, y1, x2, y2) of the scene, so the same code draws a face crop and the whole frame.
+picture onto a rectangle (x1, y1, x2, y2) of the scene, so the same code draws a face crop and the whole frame; a fifth
+number turns the rectangle about its centre (radians). A pose may have a `pitch`, which lifts the features as `yaw` shifts them.
 `mouth` is (B, 3): open, width, round as in `visemes`. Pictures are (B, 3, H, W) in 0..1.
 """
 
@@ -263,6 +264,11 @@ def grid(view: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]
     cols = (torch.arange(width, device=view.device, dtype=torch.float32) + 0.5) / width
     rows = (torch.arange(height, device=view.device, dtype=torch.float32) + 0.5) / height
     x1, y1, x2, y2 = (view[:, i, None, None, None] for i in range(4))
+    if view.shape[1] == 5:
+        u, v = (x2 - x1) * (cols[None, None, None, :] - 0.5), (y2 - y1) * (rows[None, None, :, None] - 0.5)
+        cos, sin = view[:, 4, None, None, None].cos(), view[:, 4, None, None, None].sin()
+        x, y = 0.5 * (x1 + x2) + cos * u - sin * v, 0.5 * (y1 + y2) + sin * u + cos * v
+        return x, y, 0.5 * ((x2 - x1) / width + (y2 - y1) / height)
     x = x1 + (x2 - x1) * cols[None, None, None, :]
     y = y1 + (y2 - y1) * rows[None, None, :, None]
     return x.expand(-1, -1, height, -1), y.expand(-1, -1, -1, width), 0.5 * ((x2 - x1) / width + (y2 - y1) / height)
@@ -274,7 +280,7 @@ def render(look: Look, pose: Look, mouth: Tensor, view: Tensor, height: int, wid
     Args:
         look, pose: rows of `sample_looks` and `sample_poses`.
         mouth: (B, 3) open, width, round.
-        view: (B, 4) rectangle of the scene to show.
+        view: (B, 4 or 5) rectangle of the scene to show.
 
     Returns:
         pictures (B, 3, height, width) in 0..1 and the coverage of the mouth's inside (B, 1, height, width).
@@ -292,15 +298,18 @@ def render(look: Look, pose: Look, mouth: Tensor, view: Tensor, height: int, wid
     ear = (((hx.abs() - look["face_w"] * 0.985) / look["ear"]) ** 2 + ((hy + 0.08) / 0.19) ** 2 + 1e-5).sqrt() - 1
     tone = look["skin"] * (0.86 - 0.25 * _smooth(-0.9, -0.2, ear))
     picture = _over(picture, tone, _step(0.1 * ear, 2 * soft) * (1 - 0.9 * look["long"]))
+    fy = hy
+    if "pitch" in pose:
+        fy = hy + 0.035 * pose["pitch"] * (1 - (hy / 1.1).abs().clamp(max=1) ** 2)
     d = _egg(hx, hy, look)
-    face = _skin(fx, hy, look, d, mouth)
-    face = _draw_nose(face, fx - 0.02 * pose["yaw"], hy, look, soft)
-    face = _draw_eyes(face, fx, hy, look, pose, soft)
-    face, inside = _draw_mouth(face, fx, hy, look, mouth, soft)
+    face = _skin(fx, fy, look, d, mouth)
+    face = _draw_nose(face, fx - 0.02 * pose["yaw"], fy, look, soft)
+    face = _draw_eyes(face, fx, fy, look, pose, soft)
+    face, inside = _draw_mouth(face, fx, fy, look, mouth, soft)
     head = _step(d, 1.5 * soft)
     picture = _over(picture, face, head)
     picture = _draw_hair(picture, hx, hy, look, soft)
-    picture = _draw_glasses(picture, fx, hy, look, soft)
+    picture = _draw_glasses(picture, fx, fy, look, soft)
     return picture.clamp(0, 1), inside * head
 
 

@@ -316,7 +316,7 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
-    stage = STAGES[args.stage](args)
+    stage = args.stages[args.stage](args)
     stage.start()
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -354,9 +354,9 @@ def train(args: argparse.Namespace) -> None:
           f"{peak:.1f} GB {stage.note()}", flush=True)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None, stages: dict[str, type[Stage]] = STAGES) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("stage", choices=stages)
     parser.add_argument("--name", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--seconds", type=float, required=True, help="wall time of this process, set-up included")
@@ -369,6 +369,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--pieces", type=int, default=12)
     parser.add_argument("--frames", type=int, default=24)
     parser.add_argument("--decoded", type=int, default=160)
+    parser.add_argument("--faces", type=int, default=40000, help="of the pool of pictures (Ditto)")
+    parser.add_argument("--keep-norms", action="store_true", help="statistics of batch norms stay as they are (Ditto)")
+    parser.add_argument("--own-from", type=int, default=800, help="step from which the extractor's own key points are used (Ditto)")
     parser.add_argument("--max-steps", type=int, default=10**9)
     parser.add_argument("--note-s", type=float, default=20)
     parser.add_argument("--lr-from", type=float, default=1.0)
@@ -379,6 +382,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--compile", action="store_true", help="compile the drawing")
     parser.add_argument("--compile-nets", action="store_true")
     parser.add_argument("--channels-last", action="store_true")
+    parser.set_defaults(stages=stages)
     train(parser.parse_args(argv))
 
 

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..core.engine_reopen import ReopeningEngine
-from ..core.engine_shelf import StageMaker
-from ..core.engine_spec import is_out_of_memory
-from ..core.frames import RunContext
-from ..core.report import Report
-from .engine import exact_twin
-from .handle import MuseTalkModel
+from .engine_reopen import ReopeningEngine
+from .engine_spec import is_out_of_memory
+from .frames import ModelHandle, RunContext
+from .report import Report
+
+if TYPE_CHECKING:
+    from .engine_shelf import StageMaker
+
+
+class PreciseHandle(ModelHandle, Protocol):
+    """A frozen dataclass that names a model, its precision and its backend."""
+
+    precision: str
+
+
+Handle = TypeVar("Handle", bound=PreciseHandle)
 
 
 class StageRunner:
     """Runs `stage` of `model` in passes of `batch` rows."""
 
-    def __init__(self, ctx: RunContext, model: MuseTalkModel, stage: StageMaker, batch: int) -> None:
-        self._ctx, self._model, self._stage, self._batch = ctx, model, stage, batch
+    def __init__(self, ctx: RunContext, model: PreciseHandle, stage: StageMaker, batch: int) -> None:
+        self._ctx, self.model, self._stage, self._batch = ctx, model, stage, batch
         self._engine = ReopeningEngine(partial(ctx.engine, model, stage, batch), ctx.check_cancelled)
-        self._exact: MuseTalkModel | None = exact_twin(model)
+        self._exact: PreciseHandle | None = exact_twin(model)
 
     @property
     def backend(self) -> str:
@@ -38,7 +49,7 @@ class StageRunner:
 
     def exactly(self, **inputs: Tensor) -> dict[str, Tensor] | None:
         """Run the same rows in fp32 with torch; None where that is what runs anyway, or does not fit beside it."""
-        if self._exact is None or (self.backend == "eager" and self._model.precision == "fp32"):
+        if self._exact is None or (self.backend == "eager" and self.model.precision == "fp32"):
             return None
         quiet = Report()  # its choice of backend is no news for the report of the run
         open_exact = partial(self._ctx.engine, self._exact, self._stage, self._batch, report=quiet)
@@ -52,3 +63,8 @@ class StageRunner:
                 "no memory for fp32 beside the model: frames that are not finite cannot be computed again"
             )
             return None
+
+
+def exact_twin(model: Handle) -> Handle:
+    """The same weights in fp32, run by torch as it is."""
+    return replace(model, precision="fp32", backend="eager")

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.frames import RunContext
-from .find_faces import FaceTools
-from .handle import MuseTalkModel
-from .make_avatar import BuildPlan, make_avatar
+from ..core.packet import AvatarPacket
 from .source import IMAGE_SUFFIXES, SOURCE_SUFFIXES
 
 BUILT, KEPT, FAILED = "built", "kept", "failed"
+
+Build = Callable[[RunContext, str, Path], tuple[AvatarPacket, bool]]
+"""Run context, avatar id, source -> the packet and whether it was built now: an engine's `make_avatar` with the rest
+filled in."""
 
 
 @dataclass(frozen=True)
@@ -82,22 +84,18 @@ def fleet_sources(folder: Path, specific: Sequence[str] = ()) -> list[tuple[str,
 
 def build_fleet(
     ctx: RunContext,
-    model: MuseTalkModel,
     sources: Sequence[tuple[str, Path]],
-    plan: BuildPlan,
-    tools: FaceTools | None,
-    root: Path,
-    rebuild: bool = False,
+    build: Build,
     each: Callable[[FleetItem], None] | None = None,
 ) -> FleetReport:
-    """Build every (avatar id, source) into `root`; what is there with the same content is kept.
+    """Build every (avatar id, source); what is there with the same content is kept.
 
-    Sources that would have one id are errors of their own. Memory does not grow with the number of items. A source that cannot be built is its own FleetItem and the next one
-    follows; only a cancel ends the run, and what is done by then stays. `each` is called after every item, and
-    `ctx.tick` counts them.
+    Sources that would have one id are errors of their own. Memory does not grow with the number of items. A source
+    that cannot be built is its own FleetItem and the next one follows; only a cancel ends the run, and what is done by
+    then stays. `each` is called after every item, and `ctx.tick` counts them.
     """
     done = []
-    for item in _items(ctx, model, sources, plan, tools, root, rebuild):
+    for item in _items(ctx, sources, build):
         done.append(item)
         ctx.tick(len(done), len(sources))
         if each:
@@ -105,7 +103,7 @@ def build_fleet(
     return FleetReport(tuple(done))
 
 
-def _items(ctx, model, sources, plan, tools, root, rebuild) -> Iterator[FleetItem]:
+def _items(ctx: RunContext, sources: Sequence[tuple[str, Path]], build: Build) -> Iterator[FleetItem]:
     names = Counter(avatar_id.casefold() for avatar_id, _ in sources)
     for avatar_id, path in sources:
         ctx.check_cancelled()
@@ -113,7 +111,7 @@ def _items(ctx, model, sources, plan, tools, root, rebuild) -> Iterator[FleetIte
         try:
             if names[avatar_id.casefold()] > 1:
                 raise ValueError(f"another source would be avatar {avatar_id!r} as well; rename one")
-            _, new = make_avatar(own, model, plan.open(path), plan, tools, root, avatar_id, rebuild)
+            _, new = build(own, avatar_id, path)
             state, error = (BUILT if new else KEPT), ""
         except (ValueError, OSError, RuntimeError, MemoryError) as e:
             state, error = FAILED, str(e) or type(e).__name__

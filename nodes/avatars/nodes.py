@@ -1,4 +1,4 @@
-"""Nodes that make MuseTalk avatars: from images, from files, from a folder; their options."""
+"""Nodes that make avatars of either engine: from images, from files, from a folder."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..comfy_nodes import (
     Avatar,
     AvatarOptionsSocket,
     ComfyContext,
+    DittoAvatarOptionsSocket,
+    any_model_input,
     input_names,
     input_path,
     input_stamp,
     model_folders,
     search_roots,
 )
-from ..comfy_nodes import MuseTalkModel as ModelSocket
-from ..core.faces import parse_choice
+from ..core.faces import DETECTORS, parse_choice
 from ..core.images import mask_box, parse_box
 from ..core.packet import PacketError, open_packet
 from ..core.timeline import CYCLES, parse_fps
-from .find_faces import DETECTORS, FaceTools, open_face_tools
+from .build import DEFAULT_MAX_FRAMES, MAX_FRAMES, SourcePlan
+from .engines import maker_of
 from .fleet import build_fleet, fleet_sources, split_names
-from .make_avatar import AUTO_PREFIX, DEFAULT_MAX_FRAMES, BuildPlan, make_avatar
-from .options import MASKS, MISSING, AvatarOptions
+from .names import AUTO_PREFIX
 from .source import SOURCE_SUFFIXES, source_of_images
 
 CYCLE_CHOICES = (*CYCLES, "auto")
-MAX_FRAMES = 1500
 
 _CYCLE = (
     "How frames repeat: pingpong (forward, backward) fits any clip, loop fits one whose end meets its start, still "
@@ -41,18 +41,21 @@ _BOX = (
 )
 _FACE = "Which face, if there are several: largest, a number from the left (0, 1, ...), or x,y: the one nearest there."
 _DETECTOR = (
-    "light: BlazeFace and FaceMesh, 4 MB, quick on any CPU. exact: DWPose and BiSeNet as MuseTalk itself uses them "
-    "(190 MB to download, onnxruntime)."
+    "light: BlazeFace and FaceMesh, 4 MB, quick on any CPU. exact: the networks that the engine itself uses (a download, "
+    "onnxruntime): DWPose and BiSeNet for MuseTalk, InsightFace's for Ditto, which are not for commercial use."
 )
-_OPTIONS = "From Avatar Options; without it the defaults of the model."
+_OPTIONS = "From Avatar Options (MuseTalk) or Ditto Avatar Options; without it the defaults of the model."
 
 
-def model_input() -> ModelSocket.Input:
-    return ModelSocket.Input("model", tooltip="The model that will render this avatar.")
+def model_input() -> io.MultiType.Input:
+    return any_model_input(
+        "The model that will render this avatar: MuseTalk moves the mouth, Ditto the whole head."
+    )
 
 
-def options_input() -> AvatarOptionsSocket.Input:
-    return AvatarOptionsSocket.Input("options", optional=True, tooltip=_OPTIONS)
+def options_input() -> io.MultiType.Input:
+    kinds = [AvatarOptionsSocket, DittoAvatarOptionsSocket]
+    return io.MultiType.Input("options", kinds, optional=True, tooltip=_OPTIONS)
 
 
 def face_input(optional: bool = False) -> io.String.Input:
@@ -69,68 +72,6 @@ def file_input(tooltip: str) -> io.Combo.Input:
     return io.Combo.Input(
         "file", options=input_names(SOURCE_SUFFIXES), upload=io.UploadType.video, tooltip=tooltip
     )
-
-
-class AvatarOptionsNode(io.ComfyNode):
-    @classmethod
-    def define_schema(cls) -> io.Schema:
-        d = AvatarOptions()
-        return io.Schema(
-            node_id="TalkingHeadAvatarOptions",
-            display_name="Avatar Options",
-            category="Talking Head/avatar",
-            description=(
-                "How the face is cut out and which part of it is put back. MuseTalk 1.5's own scripts: mask jaw, the "
-                "rest as it stands here; 1.0's: mask raw, margin 0."
-            ),
-            inputs=[
-                io.Combo.Input(
-                    "mask",
-                    options=list(MASKS),
-                    default=d.mask,
-                    tooltip=(
-                        "mouth: lips only, never nostrils, the safe choice. lower face: chin as well. jaw, raw, neck: "
-                        "MuseTalk's, from the parsed face."
-                    ),
-                ),
-                io.Int.Input(
-                    "extra_margin", default=d.extra_margin, min=0, max=200,
-                    tooltip="Pixels added below a found chin; 10 is MuseTalk 1.5's, 1.0 has none.",
-                ),
-                io.Int.Input(
-                    "bbox_shift", default=0, min=-100, max=100,
-                    tooltip="Pixels the nose point is moved down, MuseTalk 1.0's dial: more opens the mouth wider. 0 with 1.5.",
-                ),
-                io.Int.Input(
-                    "cheek_left", default=d.cheek_left, min=20, max=160,
-                    tooltip="Mask jaw: half width left of the middle, in 512ths of the crop, that is not narrowed.",
-                ),
-                io.Int.Input(
-                    "cheek_right", default=d.cheek_right, min=20, max=160,
-                    tooltip="Mask jaw: half width right of the middle, in 512ths of the crop, that is not narrowed.",
-                ),
-                io.Float.Input(
-                    "expand", default=d.expand, min=1.1, max=3.0, step=0.05,
-                    tooltip="Side of the square that is masked, over the box's longer side; 1.5 is MuseTalk's.",
-                ),
-                io.Combo.Input(
-                    "missing", options=list(MISSING), default=d.missing,
-                    tooltip=(
-                        "Frames without a face. passthrough: shown untouched and listed. hold: the nearest box is used. "
-                        "error: nothing is built."
-                    ),
-                ),
-                io.String.Input(
-                    "background", default=d.background,
-                    tooltip="Colour that transparent parts of a picture are laid on: a name, #rrggbb or r,g,b.",
-                ),
-            ],
-            outputs=[AvatarOptionsSocket.Output("OPTIONS", display_name="options")],
-        )  # fmt: skip
-
-    @classmethod
-    def execute(cls, **values) -> io.NodeOutput:
-        return io.NodeOutput(AvatarOptions(**values))
 
 
 class BuildAvatar(io.ComfyNode):
@@ -191,9 +132,8 @@ class BuildAvatar(io.ComfyNode):
         cls, model, image, name, fps, cycle, box, mask=None, face="largest", detector=DETECTORS[0], options=None
     ) -> io.NodeOutput:  # fmt: skip
         image = image[:1] if cycle == "still" else image
-        background = (options or AvatarOptions()).background_rgb
-        source = source_of_images(image, parse_fps(fps), background)
-        plan = build_plan(cycle=cycle, box=box, face=face, options=options)
+        plan = source_plan(model, options, cycle=cycle, box=box, face=face)
+        source = source_of_images(image, parse_fps(fps), plan.background_rgb)
         if mask is not None and plan.boxes is None:
             plan = replace(plan, boxes=_mask_boxes(mask, len(image), tuple(image.shape[1:3])))
         return _make(ComfyContext(), model, source, plan, detector, name)
@@ -250,7 +190,7 @@ class BuildAvatarFromFile(io.ComfyNode):
     def execute(
         cls, model, file, name, fps, max_frames, cycle, box, face, detector, options=None
     ) -> io.NodeOutput:
-        plan = build_plan(fps, max_frames, cycle, box, face, options)
+        plan = source_plan(model, options, fps, max_frames, cycle, box, face)
         return _make(ComfyContext(), model, plan.open(input_path(file)), plan, detector, name)
 
 
@@ -308,43 +248,43 @@ class BuildFleet(io.ComfyNode):
         cls, model, folder, specific, fps, max_frames, cycle, detector, rebuild, options=None
     ) -> io.NodeOutput:
         sources = fleet_sources(input_path(folder), split_names(specific) if specific.strip() else [])
-        plan = build_plan(fps, max_frames, cycle, options=options)
-        tools = _tools(detector, plan, model)
-        report = build_fleet(
-            ComfyContext(), model, sources, plan, tools, model_folders("avatars")[0], rebuild
-        )
+        plan = source_plan(model, options, fps, max_frames, cycle)
+        maker, root = maker_of(model), model_folders("avatars")[0]
+        tools = maker.open_tools(detector, search_roots(), plan)
+
+        def build(ctx, avatar_id, path):
+            return maker.make(ctx, model, plan.open(path), plan, tools, root, avatar_id, rebuild)
+
+        report = build_fleet(ComfyContext(), sources, build)
         failed = len(report.failed)
         text = report.text()
         return io.NodeOutput(text, len(report.items) - failed, failed, ui=ui.PreviewText(text))
 
 
-def build_plan(
-    fps="", max_frames=DEFAULT_MAX_FRAMES, cycle="auto", box="", face="largest", options=None
-) -> BuildPlan:
-    return BuildPlan(
+def source_plan(
+    model, options=None, fps="", max_frames=DEFAULT_MAX_FRAMES, cycle="auto", box="", face="largest"
+) -> SourcePlan:
+    maker = maker_of(model)
+    if options is not None and not isinstance(options, maker.options):
+        raise ValueError(
+            "these options are for the other engine; a MuseTalk model takes Avatar Options, a Ditto model Ditto Avatar Options"
+        )
+    return maker.plan(
+        options=options,
         fps=parse_fps(fps) if fps.strip() else None,
         max_frames=max_frames,
         cycle=cycle,
         boxes=(parse_box(box),) if box.strip() else None,
         face=parse_choice(face),
-        options=options,
     )
 
 
-def _make(ctx: ComfyContext, model, source, plan: BuildPlan, detector: str, name: str) -> io.NodeOutput:
-    tools = None
-    if plan.boxes is None:
-        tools = _tools(detector, plan, model)
-    packet, _ = make_avatar(
-        ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None
-    )
+def _make(ctx: ComfyContext, model, source, plan: SourcePlan, detector: str, name: str) -> io.NodeOutput:
+    maker = maker_of(model)
+    tools = None if plan.boxes else maker.open_tools(detector, search_roots(), plan)
+    packet, _ = maker.make(ctx, model, source, plan, tools, model_folders("avatars")[0], name.strip() or None)
     _made[packet.info.id] = packet.digest
     return io.NodeOutput(packet, ctx.report.text())
-
-
-def _tools(detector: str, plan: BuildPlan, model) -> FaceTools:
-    options = plan.options or AvatarOptions.default_for(model.version)
-    return open_face_tools(detector, search_roots(), options.needs_parsing)
 
 
 _made: dict[str, str] = {}
@@ -402,4 +342,4 @@ def _mask_boxes(mask: torch.Tensor, n: int, size: tuple[int, int]) -> tuple:
     return boxes
 
 
-NODES = [BuildAvatar, BuildAvatarFromFile, BuildFleet, AvatarOptionsNode]
+NODES = [BuildAvatar, BuildAvatarFromFile, BuildFleet]

@@ -1,4 +1,4 @@
-"""Nodes that look at MuseTalk avatars and their sources: preview, preflight."""
+"""Nodes that look at avatars and their sources: preview, preflight."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from ..comfy_nodes import Avatar, ComfyContext, input_path, input_stamp, search_
 from ..core.audio import from_comfy
 from ..core.images import image_batch
 from ..core.packet import AvatarPacket
-from .avatar_nodes import (
-    MAX_FRAMES,
-    build_plan,
+from .build import DEFAULT_MAX_FRAMES, MAX_FRAMES
+from .engines import maker_of
+from .nodes import (
     detector_input,
     face_input,
     file_input,
     model_input,
     options_input,
+    source_plan,
     widget_problem,
 )
-from .find_faces import open_face_tools
-from .make_avatar import DEFAULT_MAX_FRAMES
-from .preflight import preflight
 from .preview import avatar_overlay
 
 
@@ -100,10 +98,11 @@ class PreflightNode(io.ComfyNode):
 
     @classmethod
     def execute(cls, model, file, fps, max_frames, face, detector, audio=None, options=None) -> io.NodeOutput:
-        tools, clip = open_face_tools(detector, search_roots()), None if audio is None else from_comfy(audio)
-        plan = build_plan(fps, max_frames, face=face, options=options)
-        found = preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
-        image, text = image_batch(torch.from_numpy(found.overlay())[None]), found.text()
+        maker, clip = maker_of(model), None if audio is None else from_comfy(audio)
+        plan = source_plan(model, options, fps, max_frames, face=face)
+        tools = maker.open_tools(detector, search_roots(), plan)
+        found = maker.preflight(ComfyContext(), input_path(file), model, plan, tools, clip)
+        image, text = image_batch(torch.from_numpy(found.picture)[None]), found.text()
         return io.NodeOutput(text, not found.problems, image, ui=ui.PreviewText(text))
 
 
