@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+from contextlib import nullcontext
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -236,9 +237,10 @@ def test_loops_infill_and_mouths(run, node_classes):
     assert float(other[1:].max()) == 0
     with pytest.raises(ValueError, match="box is ''; expected an avatar, a face mask, or a box"):
         run("MouthMask", images=images)
-    box = node_classes  # keeps the pack loaded for the avatar below
-    loader = box["TalkingHeadLoadAvatar"]
-    avatar = loader.execute(avatar="demo").args[0]
+    boxless = SimpleNamespace(open=lambda: nullcontext(object()), info=SimpleNamespace(engine="ditto"))
+    with pytest.raises(ValueError, match="avatar is one of ditto; expected a MuseTalk avatar"):
+        run("MouthMask", avatar=boxless)
+    avatar = node_classes["TalkingHeadLoadAvatar"].execute(avatar="demo").args[0]
     masks = run("MouthMask", avatar=avatar)[0]
     assert masks.shape == (avatar.info.n_frames, avatar.info.size[1], avatar.info.size[0])
     assert float(masks.max()) == 1
