@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .mouth import mouth_ellipse
+
 MASK_MODES = ("mouth", "lower half", "mouth only", "lower face")
 """mouth is the avatar's own mask, whatever it was built with; the others are drawn from the box alone."""
 SEAM_MODES = ("feather", "none", "colour match")
@@ -59,12 +61,8 @@ def mouth_mask(crop: tuple[int, ...]) -> np.ndarray:
     the radius, cosine to 0 at the edge. Above row 158 of 256 it is exactly 0, so nostrils are never carried over.
     """
     rel_x, rel_y, w, h = crop[4:8]
-    y, x = np.ogrid[0:h, 0:w]
-    x, y = (x + 0.5) / w * 256 - 0.5, (y + 0.5) / h * 256 - 0.5
-    radius = np.hypot((x - 127) / 66, (y - 196) / 38)
-    fade = ((radius - 0.6) / 0.4).clip(0, 1)
     mask = np.zeros((crop[3] - crop[1], crop[2] - crop[0]), np.uint8)
-    mask[rel_y : rel_y + h, rel_x : rel_x + w] = np.rint(127.5 * (1 + np.cos(np.pi * fade)))
+    mask[rel_y : rel_y + h, rel_x : rel_x + w] = np.rint(255 * mouth_ellipse(w, h))
     return mask
 
 

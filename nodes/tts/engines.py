@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import numpy as np
 
 from ..core.audio import MemoryAudio
 from ..core.report import Report
+from .split import split_text
+from .symbol_rules import AFTER_URL, EMOJI, INVISIBLE, URL, is_odd
 from .voices import (
     JOE,
     MAX_SPEED,
@@ -28,17 +29,9 @@ PAUSE_S = 0.2
 """Silence between two sentences; Piper's own sentences end at once."""
 PEAK = 0.89
 """Full take's largest sample, -1 dBFS."""
-MAX_PART = 400
-"""Characters handed to an engine at once: engines with a limit stop near 500 phonemes."""
 
-_URL = re.compile(r"(?:https?://|ftp://|www\.)\S+", re.IGNORECASE)
-_EMOJI = re.compile(
-    "(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u231a-\u23ff]"
-    "[\ufe0e\ufe0f\u200d\u20e3\U000e0020-\U000e007f]*)+|[\ufe0e\ufe0f\u20e3]"
-)
-_AFTER_URL = ".,;:!?)]}'\"»”’"
-_SENTENCE_END = re.compile(r"(?:\w{3,}|[)\]\"'»”’])[.!?…]+[)\]\"'»”’]*(?=\s)")
-_CLAUSE_END = re.compile(r"[,;:–—](?=\s)")
+_URL = re.compile(URL, re.IGNORECASE)
+_EMOJI = re.compile(EMOJI)
 
 
 def default_voice() -> str:
@@ -62,17 +55,17 @@ def clean_text(text: str, report: Report | None = None) -> str:
     dropped: list[str] = []
 
     def drop(match: re.Match) -> str:
-        if match[0].strip("\ufe0e\ufe0f\u20e3"):  # not worth a word when invisible
+        if match[0].strip(INVISIBLE):  # not worth a word when invisible
             dropped.append(match[0])
         return " "
 
     def drop_url(match: re.Match) -> str:
-        url = match[0].rstrip(_AFTER_URL)
+        url = match[0].rstrip(AFTER_URL)
         dropped.append(url)
         return match[0][len(url) :]
 
     said = _EMOJI.sub(drop, _URL.sub(drop_url, text))
-    odd = {c for c in said if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") and not c.isspace()}
+    odd = {c for c in said if is_odd(c)}
     dropped += [f"U+{ord(c):04X}" for c in sorted(odd)]
     said = re.sub(r"\s+([.,;:!?…])", r"\1", " ".join("".join(c for c in said if c not in odd).split()))
     if not any(c.isalnum() for c in said):
@@ -80,26 +73,6 @@ def clean_text(text: str, report: Report | None = None) -> str:
     if dropped and report is not None:
         report.warn(f"not spoken: {' '.join(dropped[:10])}{' ...' if len(dropped) > 10 else ''}")
     return said
-
-
-def split_text(text: str, limit: int = MAX_PART) -> Iterator[str]:
-    """Yield `text` in parts of at most `limit` characters; joined by spaces they hold every word of it.
-
-    Cut after a sentence if one ends in reach, else after a clause, else between words; a longer "word"
-    is cut where it reaches the limit.
-    """
-    text = text.strip()
-    while len(text) > limit:
-        head = text[: limit + 1]
-        ends = [m.end() for m in _SENTENCE_END.finditer(head)] or [
-            m.end() for m in _CLAUSE_END.finditer(head)
-        ]
-        at = ends[-1] if ends else head.rfind(" ")
-        at = at if at > 0 else limit
-        yield text[:at].rstrip()
-        text = text[at:].lstrip()
-    if text:
-        yield text
 
 
 def engine_for(voice: str, roots: Iterable[Path] = ()) -> SpeechEngine:

@@ -1,0 +1,315 @@
+"""Rules for money, percentages and measures (U1, U2): the unit is said after the number, where it is heard."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .languages import FUNCTION_EN, Locale
+from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
+from .rules import Rule, left_of, right_of, rule
+from .units import CURRENCIES, PERCENTS, UNITS, Currency, Noun
+
+DASH = r"[ \u00a0]?[-–][ \u00a0]?"
+_SPACE = r"[ \u00a0\u202f]?"
+_SCALES = {
+    "en": {
+        "thousand": r"[Kk]|thousand",
+        "million": r"M|m|mn|mln|MM|million",
+        "billion": r"B|b|bn|Bn|billion",
+        "trillion": r"T|tn|trn|trillion",
+    },
+    "es": {
+        "mil": r"[Kk]|mil(?! mill)",
+        "millones": r"M|mill\.|MM|millones|millón",
+        "mil millones": r"B|bn|mil[ \u00a0]millones|mil[ \u00a0]M",
+        "billones": r"T|tn|billones|billón",
+    },
+}
+
+
+def scale_pattern(locale: Locale) -> str:
+    """Return the pattern of the words and letters for thousands, millions and more."""
+    return "|".join(sorted(_SCALES[locale.language].values(), key=len, reverse=True))
+
+
+def scale_of(text: str | None, locale: Locale) -> str | None:
+    """Return the word for a scale as it was written, None for none."""
+    if not text:
+        return None
+    for word, pattern in _SCALES[locale.language].items():
+        if re.fullmatch(pattern, text):
+            return word
+    return None
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number with its scale: in words, whether it is one, and whether Spanish wants "de" before its noun."""
+
+    words: str
+    one: bool
+    de: bool = False
+
+
+def amount(text: str, scale: str | None, locale: Locale, gender: str = "n") -> Amount:
+    """Return a number as written and the word of its scale in words."""
+    whole, fraction = split_number(text, locale)
+    if scale in ("thousand", "mil") and not fraction.strip("0"):
+        whole, fraction, scale = f"{whole}000", "", None
+    elif scale in ("thousand", "mil") and len(fraction) <= 3:  # 1.5K is one thousand five hundred
+        whole, fraction, scale = f"{whole}{fraction.ljust(3, '0')}".lstrip("0"), "", None
+    one = is_one(whole, fraction)
+    if scale is None:
+        de = locale.is_es and not fraction and int(whole) > 0 and int(whole) % 10**6 == 0
+        return Amount(number(whole, fraction, locale, gender), one, de)
+    if not locale.is_es:
+        return Amount(f"{number(whole, fraction, locale)} {scale}", False)
+    if one:
+        words = {"millones": "un millón", "billones": "un billón"}.get(scale, scale)
+    else:
+        words = f"{number(whole, fraction, locale, 'm')} {scale}"
+    return Amount(words, False, scale != "mil")
+
+
+def sign_words(sign: str | None, locale: Locale) -> str:
+    """Return "plus " or "minus " for a sign, nothing for none."""
+    if not sign:
+        return ""
+    return locale.pick("plus ", "más ") if sign == "+" else locale.pick("minus ", "menos ")
+
+
+def is_attribute(match: re.Match) -> bool:
+    """Return whether an English amount stands before a noun it describes: a $5 bill, the 10 km run."""
+    noun = re.match(r"[\s-]+([a-z]+)", right_of(match))
+    if re.match(_DESCRIBED, right_of(match)):
+        return True
+    if noun is None or noun[1] in FUNCTION_EN:
+        return False
+    return bool(
+        re.search(r"\b(?:an?|the|this|that|its|his|her|their|our|another)\s+$", left_of(match), re.IGNORECASE)
+    )
+
+
+_DESCRIBED = (
+    r"\s(?:sprint|race|dash|hurdles|freestyle|relay|final|winds?|gusts|speed limit|marathon|stretch|record)\b"
+)
+
+
+def _with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> str:
+    word = noun.one(locale) if spoken.one or attribute else noun.many(locale)
+    return f"{spoken.words} {'de ' if spoken.de else ''}{word}"
+
+
+def _money(match: re.Match, locale: Locale) -> str | None:
+    currency = CURRENCIES[match.groupdict().get("code") or match["sym"]]  # $50 MXN are pesos
+    unit = currency.unit
+    gender = unit.gender if locale.is_es else "n"
+    scale = scale_of(match["scale"], locale)
+    sign = sign_words(match["sign"], locale)
+    first, second = match["a"], match["b"]
+    attribute = not locale.is_es and is_attribute(match)
+    if second:
+        low = amount(first, scale_of(match["ascale"], locale), locale, gender)
+        high = amount(second, scale, locale, gender)
+        joined = Amount(f"{low.words} {locale.pick('to', 'a')} {high.words}", False, high.de)
+        return sign + _with_noun(joined, unit, locale, attribute)
+    whole, fraction = split_number(first, locale)
+    if scale is None and len(fraction) == 2 and currency.minor and not attribute:
+        return sign + _cents(whole, fraction, currency, locale)
+    spoken = amount(first, scale, locale, gender)
+    return sign + _with_noun(spoken, unit, locale, attribute)
+
+
+def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str:
+    """Return an amount with two decimals as units and hundredths."""
+    unit, minor = currency.unit, currency.minor
+    hundredths = int(fraction)
+    parts = []
+    if int(whole) or not hundredths:
+        value = Amount(
+            number(whole, "", locale, unit.gender if locale.is_es else "n"),
+            is_one(whole, ""),
+            locale.is_es and int(whole) > 0 and int(whole) % 10**6 == 0,
+        )
+        parts.append(_with_noun(value, unit, locale, False))
+    if hundredths:
+        words = cardinal(hundredths, locale, minor.gender if locale.is_es else "n")
+        parts.append(f"{words} {minor.one(locale) if hundredths == 1 else minor.many(locale)}")
+    return locale.pick(" and ", " con ").join(parts)
+
+
+def money_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for money: symbol or code before or after the number, ranges, cents."""
+    n, scales = number_pattern(locale), scale_pattern(locale)
+    ordered = sorted(CURRENCIES, key=len, reverse=True)
+    symbols = "|".join(map(re.escape, ordered))
+    # A code needs a space: COP 30 is money, COP30 a summit.
+    leading = "|".join(re.escape(s) + (r"(?=[ \u00a0])" if s.isalpha() else "") for s in ordered)
+    codes = "|".join(s for s in ordered if s.isalpha())
+    name, reason = "U2 currency", "the unit is said after the number, in words"
+    before = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{leading}){_SPACE}(?P<a>{n})(?:{_SPACE}(?P<ascale>{scales}))?"
+        rf"{DASH}(?:{symbols})?(?P<b>{n})(?:{_SPACE}(?P<scale>{scales}))?(?!\w)"
+    )
+    before_one = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{leading}){_SPACE}(?P<a>{n})(?P<b>)(?P<ascale>)"
+        rf"(?:{_SPACE}(?P<scale>{scales}))?(?!\w)(?:[ \u00a0](?P<code>{codes})(?!\w))?"
+    )
+    after = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?P<ascale>)(?:{DASH}(?P<b>{n}))?"
+        rf"(?:{_SPACE}(?P<scale>{scales})(?:[ \u00a0]de)?)?{_SPACE}(?P<sym>{symbols})(?!\w)"
+    )
+    cents = rf"(?<![\w.,])(?P<a>{n})[ \u00a0]?¢"
+
+    def say(match: re.Match) -> str | None:
+        return _money(match, locale)
+
+    def say_cents(match: re.Match) -> str:
+        value = amount(match["a"], None, locale, "m" if locale.is_es else "n")
+        return f"{value.words} {locale.pick('cent', 'centavo')}{'' if value.one else 's'}"
+
+    return [
+        rule(name, reason, before, say),
+        rule(name, reason, before_one, say),
+        rule(name, reason, after, say),
+        rule(name, reason, cents, say_cents),
+    ]
+
+
+def percent_rules(locale: Locale) -> list[Rule]:
+    """Return the rule for percent, per mille, percentage and basis points."""
+    n = number_pattern(locale)
+    marks = "|".join(re.escape(m) for m in sorted(PERCENTS, key=len, reverse=True))
+    pattern = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{_SPACE}%?{DASH}(?P<b>{n}))?{_SPACE}(?P<mark>{marks})(?!\w)"
+
+    def say(match: re.Match) -> str:
+        noun = PERCENTS[match["mark"]]
+        gender = noun.gender if locale.is_es else "n"
+        spoken = amount(match["a"], None, locale, gender)
+        words = sign_words(match["sign"], locale) + spoken.words
+        if match["b"]:
+            words += f" {locale.pick('to', 'a')} {amount(match['b'], None, locale, gender).words}"
+        return f"{words} {noun.one(locale) if spoken.one and not match['b'] else noun.many(locale)}"
+
+    return [rule("U1 percent", "decimal and percent sign in words, as one unit", pattern, say)]
+
+
+def unit_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for measures, and for scales that stand without a unit (5m people, 10K)."""
+    n = number_pattern(locale)
+    units = "|".join(re.escape(u) for u in sorted(UNITS, key=len, reverse=True))
+    pattern = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?(?P<gap>[ \u00a0\u202f-]?)"
+        rf"(?P<unit>{units})(?!\w|\.\w)"
+    )
+
+    def say(match: re.Match) -> str | None:
+        noun = UNITS[match["unit"]]
+        if noun.spaced and match["gap"] not in (" ", "\u00a0", "\u202f"):
+            return None
+        if match["unit"] == "m" and not match["gap"] and _is_million(match, locale):
+            return None
+        gender = noun.gender if locale.is_es else "n"
+        spoken = amount(match["a"], None, locale, gender)
+        words = sign_words(match["sign"], locale) + spoken.words
+        if match["b"]:
+            words += f" {locale.pick('to', 'a')} {amount(match['b'], None, locale, gender).words}"
+            spoken = Amount(words, False)
+        attribute = not locale.is_es and (match["gap"] == "-" or is_attribute(match))
+        return _with_noun(Amount(words, spoken.one, spoken.de), noun, locale, attribute)
+
+    reason = "the unit in words, singular or plural as the number asks"
+    return [*_special_units(locale), rule("U2 unit", reason, pattern, say), _scale_rule(locale)]
+
+
+def _special_units(locale: Locale) -> list[Rule]:
+    """Return the rules for 2h 5m, 6'2", 40C and 3x."""
+    n = number_pattern(locale)
+
+    def quantity(text: str, unit: str, sign: str | None = None) -> str:
+        noun = UNITS[unit]
+        value = amount(text, None, locale, noun.gender if locale.is_es else "n")
+        return sign_words(sign, locale) + _with_noun(value, noun, locale, False)
+
+    def degrees(match: re.Match) -> str:
+        return quantity(match["a"], f"°{match['unit']}", match["sign"])
+
+    def hours(match: re.Match) -> str:
+        return locale.pick(" and ", " y ").join((quantity(match["h"], "h"), quantity(match["m"], "min")))
+
+    def height(match: re.Match) -> str:
+        feet, inches = (amount(match[i], None, locale, g) for i, g in ((1, "m"), (2, "f")))
+        if locale.is_es:
+            return f"{feet.words} pies y {inches.words} pulgada{'' if inches.one else 's'}"
+        return f"{feet.words} foot {inches.words}"
+
+    def times(match: re.Match) -> str:
+        return f"{amount(match['a'], None, locale, 'f').words} {locale.pick('times', 'veces')}"
+
+    def size(match: re.Match) -> str:
+        first = amount(match["a"], None, locale).words
+        return f"{first} {locale.pick('by', 'por')} {quantity(match['b'], match['unit'])}"
+
+    name, reason = "U2 unit", "the unit in words"
+    sizes = rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})\s?(?P<unit>m|cm|mm|km|ft)(?!\w)"
+    return [
+        rule(name, reason, r"(?<![\w.,])(?P<h>\d{1,2})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?\b", hours),
+        rule(name, reason, r"(?<![\w.,])(\d)['’′](\d{1,2})(?:[\"”″]|''|(?!\w))", height),
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{2,3}})(?P<unit>{'C' if locale.is_es else '[CF]'})(?!\w)",
+            degrees,
+        ),
+        rule(name, reason, sizes, size),
+        rule(name, reason, rf"(?<![\w.,])(?P<a>{n})\s?x(?!\w|\s?\d)", times),
+    ]
+
+
+def _scale_rule(locale: Locale) -> Rule:
+    n = number_pattern(locale)
+    pattern = (
+        rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{DASH}(?P<b>{n}))?(?P<gap>{_SPACE})"
+        rf"(?P<scale>{scale_pattern(locale)})(?!\w)"
+    )
+
+    def say(match: re.Match) -> str | None:
+        text = match["scale"]
+        if not _is_scale(match, locale):
+            return None
+        scale = scale_of(text, locale)
+        gender = noun_gender(match.string, match.end()) if scale == "mil" else "n"
+        sign = sign_words(match["sign"], locale)
+        if match["b"]:
+            low = amount(match["a"], None, locale, gender).words
+            return f"{sign}{low} {locale.pick('to', 'a')} {amount(match['b'], scale, locale, gender).words}"
+        spoken = amount(match["a"], scale, locale, gender)
+        linked = spoken.de and len(text) <= 2 and re.match(r"\s+(?!de\b)[^\W\d_]", right_of(match))
+        return f"{sign}{spoken.words}{' de' if linked else ''}"
+
+    return rule("U2 scale", "thousands, millions and more in words", pattern, say)
+
+
+def _is_scale(match: re.Match, locale: Locale) -> bool:
+    """Return whether a letter after a number is a scale: not in apartment 4B, 4K video or 5 M."""
+    text = match["scale"]
+    if len(text) > 1:
+        return True
+    if not locale.is_es and (match["gap"] or (text in "bTm" and not _is_million(match, locale))):
+        return False
+    if text in "MBT" and not re.search("[.,]", match["a"]):
+        return bool(re.match(r"\s+[a-záéíóúñ]", right_of(match)))
+    return not (text == "K" and match["a"] in ("2", "4", "8"))  # sizes of a picture
+
+
+_LENGTH = r"\s+(?:long|wide|tall|deep|high|away|dash|sprint|race|hurdles|above|below|from|of|freestyle|final|run|in|to)\b"
+
+
+def _is_million(match: re.Match, locale: Locale) -> bool:
+    """Return whether an attached m means million, as in 5m people; metres before long, race and the like."""
+    after = right_of(match)
+    noun = re.match(r"\s+([a-z]+)", after)
+    if locale.is_es or noun is None or noun[1] in FUNCTION_EN:
+        return False
+    return not re.match(_LENGTH, after)

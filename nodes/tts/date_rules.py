@@ -1,0 +1,242 @@
+"""Rules for dates, decades and centuries."""
+
+from __future__ import annotations
+
+import re
+
+from .languages import Locale
+from .numbers import ROMAN, cardinal, ordinal, roman, year
+from .rules import Rule, left_of, rule
+
+MONTHS = {
+    "en": ("January February March April May June July August September October November December".split()),
+    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre".split(),
+}
+_DAYS = {
+    "en": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
+    "es": "lunes martes miércoles jueves viernes sábado domingo".split(),
+}
+_EN_MONTH = (
+    r"(?P<month>Jan(?:uary|\.)?|Feb(?:ruary|\.)?|Mar(?:ch|\.)?|Apr(?:il|\.)?|May|June?\.?|July?\.?|Aug(?:ust|\.)?"
+    r"|Sep(?:tember|t\.?|\.)?|Oct(?:ober|\.)?|Nov(?:ember|\.)?|Dec(?:ember|\.)?)"
+)
+_ES_MONTH = (
+    r"(?P<month>ene(?:ro|\.)?|feb(?:rero|\.)?|mar(?:zo|\.)?|abr(?:il|\.)?|mayo?\.?|jun(?:io|\.)?|jul(?:io|\.)?"
+    r"|ago(?:sto|\.)?|sep(?:tiembre|t\.?|\.)?|set(?:iembre|\.)|oct(?:ubre|\.)?|nov(?:iembre|\.)?|dic(?:iembre|\.)?)"
+)
+_DASH = r"\s?[-–]\s?"
+
+
+def _month(text: str, locale: Locale) -> str:
+    start = text.lower().rstrip(".")[:3].replace("set", "sep")
+    return next(m for m in MONTHS[locale.language] if m.lower().startswith(start))
+
+
+def _day(value: int, locale: Locale) -> str:
+    if not locale.is_es:
+        return ordinal(value, locale)
+    return "primero" if value == 1 and locale.american else cardinal(value, locale)
+
+
+def _full(day: int, month: int, years: int | None, locale: Locale) -> str:
+    name = MONTHS[locale.language][month - 1]
+    if locale.is_es:
+        words = f"{_day(day, locale)} de {name}"
+        return words if years is None else f"{words} de {year(years, locale)}"
+    words = f"{name} {_day(day, locale)}"
+    return words if years is None else f"{words}, {year(years, locale)}"
+
+
+def _two_digit(text: str) -> int:
+    value = int(text)
+    if len(text) == 2:
+        value += 2000 if value < 70 else 1900
+    return value
+
+
+def date_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for dates, decades and centuries."""
+    name, reason = "date", "a date as it is said"
+
+    def numeric(match: re.Match) -> str | None:
+        first, second = int(match["a"]), int(match["b"])
+        day, month = (first, second) if locale.day_first else (second, first)
+        if month > 12 >= day:
+            day, month = month, day
+        if not (1 <= month <= 12 and 1 <= day <= 31):
+            return None
+        return _full(day, month, _two_digit(match["year"]), locale)
+
+    def iso(match: re.Match) -> str | None:
+        month, day = int(match["month"]), int(match["day"])
+        if not (1 <= month <= 12 and 1 <= day <= 31):
+            return None
+        return _full(day, month, int(match["year"]), locale)
+
+    both = [
+        rule(name, reason, r"(?<![\w/-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\w-])", iso),
+        rule(
+            name,
+            reason,
+            r"(?<![\w/.-])(?P<a>\d{1,2})(?P<mark>[/.-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d\d)(?![\w/-]|\.\d)",
+            numeric,
+        ),
+    ]
+    return both + (_spanish_dates(locale) if locale.is_es else _english_dates(locale))
+
+
+def _english_dates(locale: Locale) -> list[Rule]:
+    name, reason = "date", "a date as it is said"
+
+    def month_day(match: re.Match) -> str | None:
+        day = int(match["day"])
+        last = int(match["last"] or day)
+        if not (1 <= day <= 31 and 1 <= last <= 31):
+            return None
+        words = f"{_month(match['month'], locale)} {_day(day, locale)}"
+        if match["last"]:
+            words += f" to {_day(last, locale)}"
+        return words + (f", {year(int(match['year']), locale)}" if match["year"] else "")
+
+    def day_month(match: re.Match) -> str | None:
+        day = int(match["day"])
+        if not 1 <= day <= 31:
+            return None
+        words = f"{_day(day, locale)}"
+        if match["last"]:
+            words += f" to {_day(int(match['last']), locale)}"
+        article = "" if re.search(r"\b[Tt]he\s+$", left_of(match)) else "the "
+        words = f"{article}{words} of {_month(match['month'], locale)}"
+        if not left_of(match).strip():
+            words = words[0].upper() + words[1:]
+        return words + (f", {year(int(match['year']), locale)}" if match["year"] else "")
+
+    def month_year(match: re.Match) -> str:
+        return f"{_month(match['month'], locale)} {year(int(match['year']), locale)}"
+
+    return [
+        rule(
+            name,
+            reason,
+            rf"\b{_EN_MONTH}\s(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:{_DASH}(?P<last>\d{{1,2}})(?:st|nd|rd|th)?)?"
+            r"(?:,?\s(?P<year>[12]\d{3}))?(?![\w:%]|[.,/]\d|\s?(?:%|percent|million))",
+            month_day,
+        ),
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,/:$€£])(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:{_DASH}(?P<last>\d{{1,2}})(?:st|nd|rd|th)?)?"
+            rf"\s(?:of\s)?{_EN_MONTH}(?:,?\s(?P<year>[12]\d{{3}}))?(?![\w%]|[.,/]\d)",
+            day_month,
+        ),
+        rule(
+            name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
+        ),
+        rule(name, reason, rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)", lambda m: " to "),
+        *_english_short_forms(locale),
+    ]
+
+
+def _english_short_forms(locale: Locale) -> list[Rule]:
+    """Return the rules for Mon., Nov. and the '90s."""
+
+    def weekday(match: re.Match) -> str:
+        return next(d for d in _DAYS["en"] if d.startswith(match["day"][:3]))
+
+    def decade(match: re.Match) -> str | None:
+        century, tens = match["century"], match["tens"]
+        if tens == "00":
+            if century is None:
+                return None
+            return "two thousands" if century == "20" else f"{cardinal(int(century), locale)} hundreds"
+        words = re.sub("y$", "ie", cardinal(int(tens), locale)) + "s"
+        return f"{cardinal(int(century), locale)} {words}" if century else words
+
+    return [
+        rule(
+            "abbreviation",
+            "a short form is said in full",
+            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d])|(?=,\s{_EN_MONTH}))",
+            weekday,
+        ),
+        rule(
+            "abbreviation",
+            "a short form is said in full",
+            r"\b(?P<m>Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec)\.",
+            lambda m: _month(m["m"], locale),
+        ),
+        rule(
+            "decade",
+            "a decade is a plural",
+            r"(?<![\w.,$€£])['’]?(?P<century>1[1-9]|20)?(?P<tens>\d0)['’]?s\b",
+            decade,
+        ),
+    ]
+
+
+def _spanish_dates(locale: Locale) -> list[Rule]:
+    name, reason = "date", "a date as it is said"
+
+    def day_month(match: re.Match) -> str | None:
+        day = int(match["day"])
+        if not 1 <= day <= 31:
+            return None
+        words = _day(day, locale)
+        if match["last"]:
+            words += f" al {_day(int(match['last']), locale)}"
+        words += f" de {_month(match['month'], locale)}"
+        return words + (f" de {year(int(match['year']), locale)}" if match["year"] else "")
+
+    def short(match: re.Match) -> str | None:
+        day, month = int(match["day"]), int(match["month"])
+        if not (1 <= day <= 31 and 1 <= month <= 12):
+            return None
+        return _full(day, month, None, locale)
+
+    def century(match: re.Match) -> str | None:
+        value = roman(match["roman"])
+        words = ordinal(value, locale) if value <= 10 else cardinal(value, locale)
+        article = "S" if match[0][0] == "S" else "s"
+        return f"{article}iglo{'s' if match['many'] else ''} {words}"
+
+    return [
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,/:])(?P<first>(?P<day>\d{{1,2}})(?:\.?[ºo]\b|\.?º)?(?:\s?[-–]\s?(?P<last>\d{{1,2}}))?)\s(?:de\s)?"
+            rf"{_ES_MONTH}(?:,?\s(?:de\s|del\s)?(?P<year>[12]\d{{3}}))?(?![\w%]|[.,/]\d)",
+            lambda m: _first_of_month(m, locale) or day_month(m),
+        ),
+        rule(
+            name,
+            reason,
+            r"(?:(?<=\bel\s)|(?<=\bdel\s)|(?<=\bal\s)|(?<=\bdía\s))(?P<day>\d{1,2})/(?P<month>\d{1,2})(?![\w/%]|[.,]\d)",
+            short,
+        ),
+        rule(
+            "decade",
+            "a decade by its number",
+            r"(?<![\w.,])['’]?(\d0)['’]?s\b",
+            lambda m: cardinal(int(m[1]), locale),
+        ),
+        rule(
+            "quarter",
+            "a quarter by its number",
+            r"(?<![\w.,])(?P<n>[1-4])T(?!\w)",
+            lambda m: f"{ordinal(int(m['n']), locale, before_noun=True)} trimestre",
+        ),
+        rule(
+            "century",
+            "a century is said as a number",
+            rf"\b(?P<word>[Ss]iglo|[Ss]\.)(?P<many>s)?\s(?P<roman>(?=[IVX]+\b){ROMAN})\b",
+            century,
+        ),
+    ]
+
+
+def _first_of_month(match: re.Match, locale: Locale) -> str | None:
+    """Return the date for an explicit 1.º, which is "primero" everywhere."""
+    if match["day"] != "1" or not re.search("[ºo]", match["first"]) or match["last"]:
+        return None
+    words = f"primero de {_month(match['month'], locale)}"
+    return words + (f" de {year(int(match['year']), locale)}" if match["year"] else "")

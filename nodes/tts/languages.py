@@ -1,0 +1,199 @@
+"""The languages the text rules know, their ways to write numbers, and which words of a text are in which.
+
+Recognition looks at function words, names of days and months, and letters only one of the two has. It needs no
+model and gives the same answer every time; a span it gets wrong can be marked with [lang:en]...[/lang].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LANGUAGES = ("en", "es")
+_POINT_COUNTRIES = frozenset({"419", "MX", "US", "PR", "DO", "GT", "HN", "NI", "PA", "SV", "PE"})
+"""Spanish with a decimal point: Mexico, Central America, the Caribbean, and the CLDR's es-419."""
+
+
+@dataclass(frozen=True)
+class Locale:
+    """How a language is written in one place.
+
+    decimal is "." or ","; day_first orders 3/4/2025; british puts "and" after hundreds; american (Spanish of the
+    Americas) says "primero de mayo" and "centavos".
+    """
+
+    tag: str
+    language: str
+    decimal: str
+    day_first: bool
+    british: bool = False
+    american: bool = False
+
+    @property
+    def is_es(self) -> bool:
+        return self.language == "es"
+
+    def pick(self, en: str, es: str) -> str:
+        return es if self.language == "es" else en
+
+
+def find_locale(tag: str) -> Locale:
+    """Return the locale of a tag such as "en", "en-GB", "es" or "es_MX"; ValueError naming what is known."""
+    language, _, region = tag.replace("_", "-").partition("-")
+    language, region = language.lower(), region.upper()
+    if language == "en":
+        us = region in ("", "US")
+        return Locale(tag, "en", ".", day_first=not us, british=not us)
+    if language == "es":
+        american = region not in ("", "ES")
+        return Locale(
+            tag, "es", "." if region in _POINT_COUNTRIES else ",", day_first=True, american=american
+        )
+    raise ValueError(
+        f"language {tag!r} has no text rules; use one of {', '.join(LANGUAGES)} (with a country if it matters: "
+        "en-GB, es-MX), or auto"
+    )
+
+
+def sibling(locale: Locale, language: str) -> Locale:
+    """Return the locale for a span in `language` inside a text in `locale`."""
+    return locale if language == locale.language else find_locale(language)
+
+
+COMMON = {
+    "en": frozenset(
+        """the of and is are was were with for from that this these those has have had will would by at on it its
+        he she they we you his her their our your an as be been not but or which who what when where why how than
+        then there here about into over after before between under again more most some any all can could should
+        may might must do does did said says say new news first today tomorrow yesterday year years people market
+        markets breaking live good morning evening night hello thanks thank please yes game world week month time
+        monday tuesday wednesday thursday friday saturday sunday january february march april june july august
+        september october november december to up out if so just like only also because while during until""".split()
+    ),
+    "es": frozenset(
+        """el la los las de del que y en un una unos unas es son fue era por para con se su sus al lo como más pero
+        sin sobre entre hasta desde ya muy también este esta estos estas ese esa eso nos les le mi tu si sí cuando
+        donde quien quienes porque según hoy ayer mañana año años hay ha han había ser está están tiene tienen
+        hace día días mes semana noticias última hora buenos buenas tardes noches gracias señor señora mundo
+        lunes martes miércoles jueves viernes sábado domingo enero febrero marzo abril mayo junio julio agosto
+        septiembre octubre noviembre diciembre dijo dice gobierno presidente ni o u e cada todo todos toda todas
+        otro otra otros otras qué cómo cuál cuándo dónde quién esto ante tras durante mientras aunque""".split()
+    ),
+}
+"""Frequent words that the other language does not have."""
+
+PLAIN = {
+    "en": COMMON["en"]
+    | frozenset(
+        """no yes not now all new one two any why how who let get got go do ok off out big bad top war man day end
+        own ever never only very must free live best stop will just again maybe absolutely nothing everything""".split()
+    ),
+    "es": COMMON["es"]
+    | frozenset(
+        """sí no nunca jamás muy dos tres uno fin gran paz ley rey mal bien nada solo alto ojo a de él ella ellos
+        ellas yo nosotros quizá tal vez claro""".split()
+    ),
+}
+"""Frequent words, shared ones too: no names, and no initialisms when they stand in capitals."""
+
+FUNCTION_EN = frozenset(
+    """the of and is are was were with for from that this these those has have had will would by at on it its he she
+    they we you his her their our your an a as be been not but or which who when where how than then there here
+    about into over after before during between under again more most all can could should may might must do does
+    did to up down out off if so just like only also because while until per i in under above below""".split()
+)
+"""English words that no noun phrase goes on with."""
+
+_SURE = {
+    "en": frozenset(
+        """monday tuesday wednesday thursday friday saturday sunday january february june july august september
+        october november december the breaking yesterday tomorrow with which""".split()
+    ),
+    "es": frozenset(
+        """lunes martes miércoles jueves viernes sábado domingo enero febrero marzo abril junio julio agosto
+        septiembre octubre noviembre diciembre mañana ayer según está año años señor""".split()
+    ),
+}
+"""Words that make a span on their own. Brand-like ones ("the", as in The Beatles) need a neighbour: see _runs."""
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_SPANISH_LETTERS = re.compile(r"[ñáéíóúü¿¡]", re.IGNORECASE)
+_TAG = re.compile(r"\[[^\]\n]*\]")
+
+
+def _evidence(word: str) -> str | None:
+    lower = word.lower().replace("’", "'")
+    if lower in COMMON["en"] or re.search(r"'(?:s|t|re|ve|ll|d|m)$", lower):
+        return "en"
+    if lower in COMMON["es"] or _SPANISH_LETTERS.search(lower):
+        return "es"
+    return None
+
+
+def _words(text: str) -> Iterator[re.Match]:
+    hidden = [m.span() for m in _TAG.finditer(text)]
+    for word in _WORD.finditer(text):
+        if not any(a <= word.start() < b for a, b in hidden):
+            yield word
+
+
+def detect_language(text: str, default: str = "en") -> str:
+    """Return "en" or "es", whichever has more known words in `text`; `default` if neither has."""
+    score = {"en": 0, "es": 0}
+    for word in _words(text):
+        found = _evidence(word[0])
+        if found:
+            score[found] += 1
+    score["es"] += len(re.findall("[¿¡]", text))
+    if score["en"] == score["es"]:
+        return default
+    return max(score, key=score.__getitem__)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters [start, end) of a sentence that are in one language."""
+
+    start: int
+    end: int
+    language: str
+
+
+def language_spans(text: str, base: str) -> list[Span]:
+    """Return the spans of a sentence, in order, covering all of it; `base` is the language of the script.
+
+    A sentence with more than twice as many known words of the other language (two at least) is in that one. Inside a sentence a span of the
+    other language is a stretch with at least two of its known words and none of the sentence's own, or one word
+    that can be nothing else (a day, a month). Numbers and names belong to the words around them.
+    """
+    other = "es" if base == "en" else "en"
+    words = [(m.start(), m.end(), _evidence(m[0]), m[0].lower()) for m in _words(text)]
+    known = [w for w in words if w[2]]
+    theirs = sum(w[2] == other for w in known)
+    # One known word in a short line ("CNN: The Lead") says too little to change the whole sentence.
+    if theirs > max(1, 2 * (len(known) - theirs)):
+        base, other = other, base
+    spans: list[Span] = []
+    at = 0
+    for start, end in _runs(words, base, other):
+        if start > at:
+            spans.append(Span(at, start, base))
+        spans.append(Span(start, end, other))
+        at = end
+    if at < len(text) or not spans:
+        spans.append(Span(at, len(text), base))
+    return spans
+
+
+def _runs(words: list[tuple], base: str, other: str) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the stretches in `other`, trimmed to their first and last known word."""
+    run: list[tuple] = []
+    for word in [*words, (0, 0, base, "")]:
+        if word[2] == other:
+            run.append(word)
+        elif word[2] == base and run:
+            sure = any(w[3] in _SURE[other] and w[3] not in ("the", "with", "which") for w in run)
+            if len(run) > 1 or sure:
+                yield run[0][0], run[-1][1]
+            run = []

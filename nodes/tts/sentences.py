@@ -1,0 +1,136 @@
+"""A sentence as it is said: tidied, joined to a neighbour when it is a fragment, and the marks it must have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .languages import PLAIN
+from .rules import Change
+from .split import MAX_PART, MIN_WORDS, TAG, count_words
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence: as written, as said, its language, what changed, and whether a paragraph ends with it."""
+
+    source: str
+    text: str
+    language: str
+    changes: tuple[Change, ...] = ()
+    dropped: tuple[str, ...] = ()
+    ends_paragraph: bool = False
+
+
+def with_stop(text: str) -> str:
+    """Return a headline with a full stop: engines do not stop at a new line."""
+    tail = re.search(rf"(?:\s*{TAG.pattern})*\s*$", text)
+    return f"{text[: tail.start()]}.{tail[0]}"
+
+
+def tidy(text: str) -> str:
+    """Return `text` with single spaces and no stray marks; tags stay as they are."""
+    tags = TAG.findall(text)
+    text = TAG.sub("\ufffc", text)
+    for pattern, new in _TIDY:
+        text = pattern.sub(new, text)
+    parts = iter(tags)
+    return re.sub("\ufffc", lambda _: next(parts), text).strip()
+
+
+_TIDY = [
+    (re.compile(p), new)
+    for p, new in (
+        (r"\s+", " "),
+        (r"\s+([,.;:!?])", r"\1"),
+        (r"\.(?:\s*,)+", ","),
+        (r"([;:!?,])(?:\s*,)+", r"\1"),
+        (r",+\s*([.;:!?])", r"\1"),
+        (r"([!?])\.(?=\s|$)", r"\1"),
+        (r"(?:—\s*)?,\s*—|—\s*,", "—"),
+        (r"^([\s\ufffc]*)[,;:.—]+\s*", r"\1"),
+        (r"([¿¡])\s+", r"\1"),
+        (r"(?<=[\w.!?])\s*,\s*$", ""),
+    )
+]
+
+
+def with_capital(text: str, source: str) -> str:
+    """Return a full sentence with a capital where its first word was a number or a sign before."""
+    first = re.search(r"[^\W_]", TAG.sub(lambda m: " " * len(m[0]), text))
+    if first is None or not first[0].islower() or not re.search(r"[.!?…][\"'»”’)]*\s*$", TAG.sub("", source)):
+        return text
+    start = re.search(r"[^\s\"'“‘«(¿¡—–*_-]", TAG.sub("", source))
+    if start is None or start[0].isalpha():
+        return text
+    return text[: first.start()] + first[0].upper() + text[first.end() :]
+
+
+def merge_fragments(sentences: Iterator[Sentence]) -> Iterator[Sentence]:
+    """Yield the sentences, those under three words joined to a neighbour and silent ones to the one before."""
+    held: Sentence | None = None
+    for sentence in sentences:
+        if held is None:
+            held = sentence
+        elif not has_words(held) or not has_words(sentence):
+            held = _silent(held, sentence)
+        elif _belong(held, sentence):
+            held = _joined(held, sentence)
+        else:
+            yield held
+            held = sentence
+    if held is not None and has_words(held):
+        yield held
+
+
+def has_words(sentence: Sentence) -> bool:
+    """Return whether there is anything to say in a sentence besides its tags."""
+    return bool(re.search(r"\w", TAG.sub("", sentence.text)))
+
+
+def _silent(first: Sentence, second: Sentence) -> Sentence:
+    """Return two sentences of which one only has tags, or nothing."""
+    return replace(
+        first,
+        source=f"{first.source} {second.source}",
+        text=f"{first.text} {second.text}".strip(),
+        language=second.language if has_words(second) else first.language,
+        changes=first.changes + second.changes,
+        dropped=first.dropped + second.dropped,
+        ends_paragraph=second.ends_paragraph
+        if has_words(second)
+        else first.ends_paragraph or second.ends_paragraph,
+    )
+
+
+def _belong(first: Sentence, second: Sentence) -> bool:
+    if first.ends_paragraph or first.language != second.language:
+        return False
+    if first.text.endswith("]") or second.text.startswith("["):  # a pause or a speaker between them is meant
+        return False
+    if len(first.text) + len(second.text) >= MAX_PART:
+        return False
+    short = count_words(second.text) < MIN_WORDS and second.ends_paragraph
+    return count_words(first.text) < MIN_WORDS or short
+
+
+def _joined(first: Sentence, second: Sentence) -> Sentence:
+    """Return a fragment and its neighbour as one; a full stop between them becomes a comma, other marks stay."""
+    left, right = first.text, second.text
+    if left.endswith("."):
+        left = left[:-1] + ","
+        word = re.match(r"[^\W\d_]+", right)
+        if word and word[0].lower() in PLAIN[first.language]:
+            right = right[0].lower() + right[1:]
+    changes = (*first.changes, *second.changes)
+    if left != first.text:
+        before, after = f"{first.text[-20:]} {second.text[:20]}", f"{left[-20:]} {right[:20]}"
+        changes += (Change("fragment", before, after, "fewer than 3 words lose their melody alone"),)
+    return replace(
+        second,
+        source=f"{first.source} {second.source}",
+        text=f"{left} {right}",
+        changes=changes,
+        dropped=first.dropped + second.dropped,
+    )

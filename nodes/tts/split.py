@@ -1,0 +1,126 @@
+"""Sentences, fragments and parts: where a script is cut, and nothing of it is dropped.
+
+`split_sentences` cuts a text into sentences (sentencex, corrected for what it gets wrong), `merge_fragments` joins
+those under three words to a neighbour, `split_text` cuts what is longer than an engine can take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ..core.audio import MissingPackage
+from .languages import PLAIN
+from .numbers import INSTALL
+
+MAX_PART = 400
+"""Characters handed to an engine at once. Engines stop near 510 phonemes, and spelled-out text has about one a letter."""
+MIN_WORDS = 3
+"""Sentences with fewer words are joined to a neighbour: on their own they lose their melody and their attack."""
+
+_SENTENCE_END = re.compile(r"(?:\w{3,}|[)\]\"'»”’])[.!?…。！？।؟]+[)\]\"'»”’]*(?=\s)|[。！？।](?=\S)")
+_CLAUSE_END = re.compile(r"[,;:–—](?=\s)|[、，；：](?=\S)")
+TAG = re.compile(r"\[[^\[\]\n]*\]")
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*|\n(?=[ \t]*(?:[-*•–—]\s|\d{1,2}[.)]\s))")
+_CONTINUES = {
+    "en": r"(?:Eastern|Central|Mountain|Pacific|ET|EST|EDT|PT|PST|PDT|CT|GMT|UTC|BST|CET|local)\b",
+    "es": r"(?:hora|en|y|del?|GMT)\b",
+}
+_MERIDIEM = re.compile(r"\b[ap]\.\s?m\.\s*$", re.IGNORECASE)
+_ABBREVIATED = re.compile(
+    r"(?:\b(?:[Aa]pprox|[Aa]prox|[Aa]pt|Amb|Adm|Cpl|Det|Insp|Sec|Qtr|Excm[oa]|Ilm[oa]|dept|est|incl|ca|cf|Fig|Nos|Vol|Ed|pp|núm|Núm|pág|págs|arts?|Arts?|apdo|Apdo|cap|Gral|Lic|Ing|Dña"
+    r"|Gob|Dip|Cnel|Avda|avda|ctra|tel|Tel|Uds?|Vds?|Sto|Sta|Mons|EE|UU|JJ|CC|FF|RR|p|ej|Jan|Feb|Mar|Apr|Aug|Sept?"
+    r"|Oct|Nov|Dec|Mon|Tues?|Wed|Thurs?|Fri|Sat|Sun|n|[A-ZÁÉÍÓÚÑ])\.)[ºª]?\s*$"
+)
+_ANSWER = re.compile(r"(?<=(?<!\w)[Nn]o\.)(?=\s+[^\W\d_a-záéíóúñü]|\s+[¿¡])")
+"""After the answer "No.", which sentencex takes for the short form of "number"."""
+_LOWER = re.compile(r"\s*[\"'“‘«(]?[^\W\d_A-ZÁÉÍÓÚÑÜ¿¡]")
+_CAPITAL = re.compile(r"\s*[\"'“‘«(¿¡]?[^\W\d_a-záéíóúñü]")
+
+
+def _segment(language: str, text: str) -> list[str]:
+    try:
+        import sentencex
+    except ImportError as e:
+        raise MissingPackage(f"cutting a text into sentences needs the extra 'tts' ({e}): {INSTALL}") from e
+    module: Any = sentencex
+    return [s for s in module.segment(language, text) if s]
+
+
+def split_sentences(text: str, language: str = "en") -> Iterator[tuple[str, bool]]:
+    """Yield (sentence, ends its paragraph); joined by spaces the sentences hold all of `text` but white space.
+
+    A blank line or a list item ends a sentence whether it has a full stop or not; a single new line does not.
+    Tags ([pause:0.5]) do not end one either and stay with the sentence they stand in front of or inside.
+    """
+    for paragraph in _PARAGRAPH.split(text):
+        sentences = list(_sentences(paragraph, language))
+        for i, sentence in enumerate(sentences):
+            yield sentence, i == len(sentences) - 1
+
+
+def _sentences(paragraph: str, language: str) -> Iterator[str]:
+    hidden = TAG.sub(lambda m: "\ufffc" * len(m[0]), paragraph)
+    held, at = "", 0
+    for piece in (p for s in _segment(language, hidden) for p in _ANSWER.split(s)):
+        piece, at = paragraph[at : at + len(piece)], at + len(piece)
+        if held and not _continues(held, piece, language):
+            closing = _CLOSING.match(piece)[0]
+            yield _one_line(held + closing)
+            held, piece = "", piece[len(closing) :]
+        held += piece
+    if held.strip():
+        yield _one_line(held)
+
+
+_CLOSING = re.compile(r"(?:\s*\[/[^\[\]\n]*\])*")
+
+
+def _one_line(text: str) -> str:
+    """Return `text` with single spaces, but for those in tags: a file may have two in its name."""
+    return re.sub(rf"({TAG.pattern})|\s+", lambda m: m[1] or " ", text).strip()
+
+
+def _continues(before: str, after: str, language: str) -> bool:
+    """Return whether a cut of sentencex is inside a sentence."""
+    bare, rest = TAG.sub("", before).rstrip(), TAG.sub("", after)
+    if not re.search(r"\w", bare) or not re.search(r"\w", rest):
+        return True  # only marks, tags or emoji: nothing to say by itself
+    if re.search(r"\b[ad]\.\s*$", bare) and re.match(r"\s*C\.", rest):  # a. C., d. C.
+        return True
+    if _MERIDIEM.search(bare):
+        return bool(re.match(rf"\s*{_CONTINUES[language]}", rest)) or bool(_LOWER.match(rest))
+    if _ABBREVIATED.search(bare):
+        if not re.search(r"(?<![\w.])[A-ZÁÉÍÓÚÑ]\.\s*$", bare):
+            return True
+        word = re.match(r"\s*([^\W\d_]+)", rest)  # J. Smith, but: Plan B. It failed.
+        return word is None or word[1].lower() not in PLAIN[language]
+    if re.search(r"(?:[A-Z]\.){2,}$", bare):  # U.S. troops, but: in the U.S. He left.
+        return bool(_LOWER.match(rest))
+    return bool(re.search(r"[.…]$", bare)) and bool(_LOWER.match(rest))
+
+
+def count_words(text: str) -> int:
+    """Return the number of words, tags not counted."""
+    return sum(bool(re.search(r"\w", w)) for w in TAG.sub(" ", text).split())
+
+
+def split_text(text: str, limit: int = MAX_PART) -> Iterator[str]:
+    """Yield `text` in parts of at most `limit` characters; joined by spaces they hold every word of it.
+
+    Cut after a sentence if one ends in reach, else after a clause, else between words; a longer "word"
+    is cut where it reaches the limit.
+    """
+    text = text.strip()
+    while len(text) > limit:
+        head = text[: limit + 1]
+        ends = [m.end() for m in _SENTENCE_END.finditer(head) if m.end() <= limit] or [
+            m.end() for m in _CLAUSE_END.finditer(head) if m.end() <= limit
+        ]
+        at = ends[-1] if ends else head.rfind(" ")
+        at = at if at > 0 else limit
+        yield text[:at].rstrip()
+        text = text[at:].lstrip()
+    if text:
+        yield text

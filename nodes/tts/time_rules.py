@@ -1,0 +1,117 @@
+"""Rules for clock times and durations."""
+
+from __future__ import annotations
+
+import re
+
+from .languages import Locale
+from .numbers import cardinal
+from .rules import Rule, left_of, right_of, rule
+
+_HALF = r"(?:\s?(?P<half>[AaPp]\.?\s?[Mm]\b\.?))"
+
+
+_TO_TIME = r"\s?(?:a|y|[-–])\s?(?:las?\s)?\d{1,2}:\d\d"
+_FROM_TIME = r"\d:\d\d(?:\sh)?\s?(?:a|y|[-–])\s?(?:las?\s)?$"
+"""The other end of a span of time: both are said without "en punto"."""
+
+
+def time_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for clock times and for durations written as h:mm:ss."""
+    say_clock = _spanish_clock if locale.is_es else _english_clock
+    name, reason = "time", "a time as it is said"
+
+    def clock(match: re.Match) -> str | None:
+        hour, minute = int(match["hour"]), int(match["minute"])
+        if hour > 24 or (match["half"] and hour > 12):
+            return None
+        if locale.is_es and minute == 0 and not match["half"] and 0 < hour <= 12:
+            if match["hours"]:
+                return f"{cardinal(hour, locale, 'f')} hora{'' if hour == 1 else 's'}"
+            if re.match(_TO_TIME, right_of(match)) or re.search(_FROM_TIME, left_of(match)):
+                return cardinal(hour, locale, "f")
+        return say_clock(hour, minute, match["half"], locale) + _stop_after(match)
+
+    def hour_only(match: re.Match) -> str | None:
+        hour = int(match["hour"])
+        if not 0 < hour <= 12:
+            return None
+        return say_clock(hour, None, match["half"], locale) + _stop_after(match)
+
+    def hours(match: re.Match) -> str:
+        first, last = int(match["first"]), int(match["hour"])
+        if locale.is_es:
+            return f"{cardinal(first, locale, 'f')} a {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
+        return (
+            f"{cardinal(first, locale)} to {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
+        )
+
+    def duration(match: re.Match) -> str:
+        parts = []
+        names = (("hour", "hora"), ("minute", "minuto"), ("second", "segundo"))
+        for value, (en, es) in zip(map(int, match.groups()), names, strict=True):
+            words = cardinal(value, locale, "f" if es == "hora" else "m")
+            parts.append(f"{words} {locale.pick(en, es)}{'' if value == 1 else 's'}")
+        return f"{parts[0]}, {parts[1]}{locale.pick(' and ', ' y ')}{parts[2]}"
+
+    suffix = r"(?P<hours>\s?(?:h|hs|hrs|horas)\b\.?)?" if locale.is_es else "(?P<hours>)"
+    at = rf"(?<![\w:.,])(?P<hour>\d{{1,2}}):(?P<minute>[0-5]\d)(?!\d|:\d){_HALF}?{suffix}"
+    dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?P<hours>){_HALF}"
+    if locale.is_es:
+        dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?:{_HALF}|(?P<hours>\s?(?:h|horas)\b\.?))"
+    spans = rf"(?<![\w:.,$€£])(?P<first>[1-9]|1[0-2])\s?[-–]\s?(?P<hour>[1-9]|1[0-2]){_HALF}"
+    between = r"(?<=:\d\d)\s?[-–]\s?(?=\d{1,2}:\d\d)|(?<=[mM]\.)[-–](?=\w)"
+    return [
+        rule(name, reason, r"(?<![\w:.,])(\d{1,2}):([0-5]\d):([0-5]\d)(?![\w:])", duration),
+        rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
+        rule(name, reason, at, clock),
+        rule(name, reason, dotted, clock),
+        rule(name, reason, spans, hours),
+        rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
+    ]
+
+
+def _stop_after(match: re.Match) -> str:
+    """Return the full stop that the last "m." or "h." was as well, at the end of a sentence."""
+    at_end = not right_of(match).strip(" \t\n\"'»”’)")
+    return "." if match[0].endswith(".") and at_end else ""
+
+
+def _english_clock(hour: int, minute: int | None, half: str | None, locale: Locale) -> str:
+    if half:
+        half = " A-M" if half[0] in "Aa" else " P-M"
+        if minute:
+            return f"{cardinal(hour, locale)} {_minutes(minute, locale)}{half}"
+        return f"{cardinal(hour, locale)}{half}"
+    if (hour, minute) in ((0, 0), (24, 0)):
+        return "midnight"
+    if minute == 0:
+        return f"{cardinal(hour, locale)} {'o’clock' if hour <= 12 else 'hundred hours'}".replace("’", "'")
+    return f"{cardinal(hour, locale)} {_minutes(minute or 0, locale)}"
+
+
+def _minutes(minute: int, locale: Locale) -> str:
+    return f"oh {cardinal(minute, locale)}" if minute < 10 else cardinal(minute, locale)
+
+
+def _spanish_clock(hour: int, minute: int | None, half: str | None, locale: Locale) -> str:
+    words = cardinal(hour, locale, "f")
+    if half is None:
+        if hour > 12 or hour == 0:
+            return f"{words} {'horas' if minute == 0 else ('cero ' if minute < 10 else '') + cardinal(minute, locale)}"
+        return f"{words} {_past(minute or 0, locale)}"
+    if minute:
+        words = f"{words} {_past(minute, locale)}"
+    if half[0] in "Aa":
+        part = "madrugada" if hour in (12, 1, 2, 3, 4, 5) else "mañana"
+    elif hour == 12:
+        part = "mediodía"
+    else:
+        part = "tarde" if hour < 8 else "noche"
+    return f"{words} {'del' if part == 'mediodía' else 'de la'} {part}"
+
+
+def _past(minute: int, locale: Locale) -> str:
+    if minute == 0:
+        return "en punto"
+    return "y " + {15: "cuarto", 30: "media"}.get(minute, cardinal(minute, locale))

@@ -1,0 +1,155 @@
+"""The real hands on top: whatever the compositor's mask said, hands are the source's own pixels.
+
+When the paint mask had the hands taken out this changes nothing; it is the proof, and the place where the edge of a finger
+loses the old garment's colour.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ..core.frames import FrameStream, RunContext
+from .checks import check_choice, check_images, check_mask, check_range, problem
+from .composite import check_source
+from .distance import bounds, inside_distance, outside_distance
+from .limits import BAND_PX, CORE_PX, MATTES, THRESHOLD
+from .masks import inward_feather
+from .stitch import Full, PatchedStream, Stitch, as_float, full_shape, patch_images, store
+
+NODE = "Repaste"
+_MIN_CONTRAST = 0.05
+"""Distance of hand and garment in RGB below which mixed pixels cannot be told apart."""
+
+
+def repaste(
+    base: Full,
+    source: Full,
+    occluders: torch.Tensor,
+    stitch: Stitch | None = None,
+    generated: torch.Tensor | None = None,
+    matte: str = MATTES[0],
+    band_px: int = BAND_PX,
+    ctx: RunContext | None = None,
+) -> Full:
+    """Return `base` with the source's hands laid over it.
+
+    Args:
+        base, source: full frames, IMAGE (T,H,W,3) or streams; a stream `base` gives a lazy stream.
+        occluders: MASK of the hands over the crop if `stitch` is given, else over the full frames.
+        generated: the crop repainted (n,h,w,3); colour_line needs it, soft fades into it.
+        matte: hard, hand pixels are the source's bits. soft, the outermost `band_px` of the hand fade into what is under
+            it. colour_line, pixels within `band_px` of the hand's outline that lie between the hand's and the old
+            garment's colour get the new garment's share instead; the hand's core keeps its bits.
+
+    ValueError for what does not fit, and for colour_line without stitch and generated.
+    """
+    ctx = ctx or RunContext()
+    check_choice(NODE, "matte", matte, MATTES)
+    check_range(NODE, "band_px", band_px, 0, 16)
+    shape = full_shape(NODE, "base", base)
+    if full_shape(NODE, "source", source) != shape:
+        got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (full_shape(NODE, "source", source), shape))
+        raise problem(NODE, "source", got, f"{wanted} as base")
+    if stitch is None:
+        stitch = Stitch.whole(shape)
+        occluders = check_mask(NODE, "occluders", occluders, shape[0], (shape[2], shape[1]), "base")
+        if generated is not None or matte == "colour_line":
+            raise problem(NODE, "stitch", "not connected", "that of the crop: matte and generated lie in it")
+    else:
+        check_source(NODE, "base", base, stitch)
+        occluders = check_mask(NODE, "occluders", occluders, stitch.frames, stitch.size, "the crop")
+    if generated is not None:
+        check_images(NODE, "generated", generated, stitch.frames, stitch.size, "the crop")
+    elif matte == "colour_line":
+        raise problem(NODE, "generated", "not connected", "the repainted crop: colour_line mixes it in")
+
+    def patch(start: int, run: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        made, photos = run[0].clone(), run[1]
+        for i in range(min(len(made), max(0, stitch.kept - start))):
+            (rows, columns), own = stitch.window(start + i)
+            new = None if generated is None else generated[start + i][own].cpu().float()
+            hands = (occluders[start + i][own] >= THRESHOLD).cpu()
+            _lay_over(made[i][rows, columns], photos[i][rows, columns], hands, new, matte, band_px)
+        return made
+
+    if isinstance(base, FrameStream):
+        return PatchedStream("wardrobe repaste", (base, source), patch)
+    return patch_images((base, source), patch, ctx)
+
+
+def colour_line(
+    base: np.ndarray, source: np.ndarray, generated: np.ndarray, hands: np.ndarray, band_px: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the band's pixels float32 (h,w,3) and where they count, bool (h,w).
+
+    base, source, generated: float32 (h,w,3) in 0..1; hands: bool (h,w). With F the mean of the hand's core nearby and B
+    that of the old garment, both away from the outline, a pixel S of the band is M = ((S-B).(F-B)) / |F-B|^2 hand, cut to
+    0..1, and S + (1-M) (G-B) is what it would be on the new garment G. Bands without repainted pixels nearby are left out.
+    """
+    inside, outside = inside_distance(hands), outside_distance(hands)
+    painted = (base != source).any(2) & ~hands
+    reach = band_px + CORE_PX + 4
+    core, garment = inside > CORE_PX, painted & (outside > CORE_PX) & (outside <= reach)
+    (front, has_front), (back, has_back) = (_local_mean(source, area, reach) for area in (core, garment))
+    toward = front - back
+    contrast = (toward * toward).sum(2)
+    known = has_front & has_back & (contrast > _MIN_CONTRAST**2)
+    band = known & np.where(hands, inside <= band_px, painted & (outside <= band_px))
+    share = ((source - back) * toward).sum(2) / np.where(known, contrast, 1)
+    made = source + (1 - share.clip(0, 1))[..., None] * (generated - back)
+    return np.where(band[..., None], made, 0).clip(0, 1).astype(np.float32), band
+
+
+def _lay_over(
+    area: torch.Tensor,
+    photo: torch.Tensor,
+    hands: torch.Tensor,
+    new: torch.Tensor | None,
+    matte: str,
+    band_px: int,
+) -> None:
+    """Lay the hands of `photo` over `area` (both (h,w,3) views of the frames) in place."""
+    where = bounds(hands.numpy(), 2 * (band_px + CORE_PX + 4))
+    if where is None:
+        return
+    area, photo, hands = area[where], photo[where], hands[where]
+    before = as_float(area).cpu()
+    old = as_float(photo).cpu()
+    # The bits themselves, never through another format.
+    same = photo.dtype == area.dtype
+    area.copy_(
+        torch.where(
+            hands[..., None].to(area.device), photo.to(area.device) if same else _like(old, area), area
+        )
+    )
+    if matte == "hard" or not band_px:
+        return
+    if matte == "soft":
+        weight = torch.from_numpy(inward_feather(hands.numpy(), band_px, keep_thin=True))
+        under = before if new is None else new[where]
+        edge = hands & (weight < 1)
+        made = torch.lerp(under, old, weight[..., None])
+    else:
+        line, band = colour_line(before.numpy(), old.numpy(), new[where].numpy(), hands.numpy(), band_px)
+        made, edge = torch.from_numpy(line), torch.from_numpy(band)
+    store(area, made.to(area.device), edge[..., None].to(area.device))
+
+
+def _like(pixels: torch.Tensor, area: torch.Tensor) -> torch.Tensor:
+    if area.dtype == torch.uint8:
+        pixels = (pixels * 255).round()
+    return pixels.to(area.device, area.dtype)
+
+
+def _local_mean(pixels: np.ndarray, area: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of `pixels` over the part of `area` in a square of `radius` round each pixel, and where there is any."""
+    import cv2
+
+    side = (2 * radius + 1,) * 2
+    weight = area.astype(np.float32)
+    count = cv2.boxFilter(weight, -1, side, normalize=False, borderType=cv2.BORDER_CONSTANT)
+    total = cv2.boxFilter(
+        pixels * weight[..., None], -1, side, normalize=False, borderType=cv2.BORDER_CONSTANT
+    )
+    return total / np.maximum(count, 1)[..., None], count > 0.5

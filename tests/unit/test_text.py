@@ -1,0 +1,414 @@
+"""The normaliser beyond its tables: rules that are asked for, languages by span, what is dropped, streams, errors."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+pytest.importorskip("unicode_rbnf", reason="the extra `tts` is not installed")
+pytest.importorskip("sentencex", reason="the extra `tts` is not installed")
+
+from talkinghead.nodes.core.audio import MissingPackage
+from talkinghead.nodes.core.report import Report
+from talkinghead.nodes.tts import numbers, split
+from talkinghead.nodes.tts.languages import detect_language, find_locale, language_spans
+from talkinghead.nodes.tts.text import normalize_text, stream_text
+
+NEWS_EN = """Good evening. These are tonight's headlines.
+
+Stocks slid Friday: the S&P 500 lost 1.8% to 5,021.84... its worst day since Oct. 2023. "We're not in a hurry," the Fed's chair said. No. Really!
+
+[speaker:Bob]Dr. A. J. Smith, 47, of the WHO [pause:0.5] said cases rose from 12,345 to 15,678 between May 1 and May 15. [emphasis]That's a 27% jump.[/emphasis] Hoy es lunes.[/speaker]"""
+NEWS_ES = """Buenas noches a todos. ¡Atención!
+
+El Ibex 35 perdió un 1,8 % hasta los 10.021,84 puntos… su peor dato desde 2023. «No tenemos prisa», dijo la Sra. Pérez. The market is closed today.
+
+[rate:0.9]Telefónica invertirá 1.200 M€ en 21 ciudades de EE. UU. antes del 31/12/2027.[/rate] ¿Y el IVA? Sube."""
+
+
+def said(text, language="en", **how):
+    return normalize_text(text, language, **how).text
+
+
+class TestBroadcastRules:
+    """The examples of the specification, as they stand there."""
+
+    @pytest.mark.parametrize(
+        ("text", "english", "spanish"),
+        [
+            ("42,5%", "forty-two point five percent", "cuarenta y dos coma cinco por ciento"),
+            ("$3.5B", "three point five billion dollars", "tres coma cinco mil millones de dólares"),
+            ("S&P 500", "The S and P five hundred index", "El índice S and P quinientos"),
+            ("NASA, UNESCO, MIT, CEO", "NASA, UNESCO, M-I-T, C-E-O", "NASA, UNESCO, M-I-T, C-E-O"),
+        ],
+    )
+    def test_u1_to_u4(self, text, english, spanish):
+        assert said(text) == english
+        assert said(text, "es") == spanish
+
+    @pytest.mark.parametrize(
+        ("rule", "language", "text", "plain", "asked"),
+        [
+            (
+                "U5",
+                "es",
+                "¡Atención! Hoy llueve en Madrid.",
+                "¡Atención! Hoy llueve en Madrid.",
+                "Pedimos su atención. Hoy llueve en Madrid.",
+            ),
+            (
+                "U5",
+                "en",
+                "Breaking! A fire broke out.",
+                "Breaking! A fire broke out.",
+                "This is breaking news. A fire broke out.",
+            ),
+            (
+                "U6",
+                "en",
+                'He said "we will win 3 games" today.',
+                "He said we will win three games today.",
+                "He said — we will win three games — today.",
+            ),
+            (
+                "U6",
+                "es",
+                "Dijo: «No vamos a subir el IVA».",
+                "Dijo: No vamos a subir el IVA.",
+                "Dijo: No vamos a subir el IVA.",
+            ),
+            ("U6", "en", 'It was a "big day" here.', "It was a big day here.", "It was a big day here."),
+            (
+                "U7",
+                "es",
+                "Blue Origin lanza un cohete.",
+                "Blue Origin lanza un cohete.",
+                "La firma Blue Origin lanza un cohete.",
+            ),
+            (
+                "U7",
+                "es",
+                "Compra acciones de Boeing.",
+                "Compra acciones de Boeing.",
+                "Compra acciones del fabricante Boeing.",
+            ),
+            (
+                "U7",
+                "es",
+                "La firma Blue Origin crece.",
+                "La firma Blue Origin crece.",
+                "La firma Blue Origin crece.",
+            ),
+            ("U7", "en", "Blue Origin launches.", "Blue Origin launches.", "Blue Origin launches."),
+        ],
+    )
+    def test_u5_to_u7_only_when_asked_and_shown(self, rule, language, text, plain, asked):
+        off, on = normalize_text(text, language), normalize_text(text, language, [rule])
+        assert off.text == plain
+        assert on.text == asked
+        assert not [c for c in off.changes if c.rule.startswith(("U5", "U6", "U7"))]
+        shown = [c for c in on.changes if c.rule.startswith(rule)]
+        assert bool(shown) == (plain != asked or "«" in text)
+        assert all(str(c) in on.diff() for c in shown)
+
+    def test_u8_breath_before_a_conjunction_with_enough_words_on_both_sides(self):
+        left = "the president of the republic travelled to the northern border this morning"
+        right = "the ministers of the government waited for him in the capital city"
+        done = normalize_text(f"{left} but {right}")
+        assert done.text == f"{left}, but {right}"
+        assert [c.rule for c in done.changes] == ["U8 breath"]
+        assert said(f"{left} and then he left") == f"{left} and then he left"  # 4 words are no clause
+
+    @pytest.mark.parametrize(
+        ("language", "text"),
+        [
+            ("es", "Costará " + "ciento treinta y cinco mil novecientos noventa y nueve " * 2 + "euros"),
+            (
+                "en",
+                "It will cost one hundred and one thousand "
+                + "one hundred and one dollars and fifty cents " * 2,
+            ),
+        ],
+    )
+    def test_u8_never_cuts_a_number(self, language, text):
+        assert said(text, language) == text.strip()
+
+    def test_unknown_rule(self):
+        with pytest.raises(ValueError, match="'U9' is no rule that can be asked for; choose of U5, U6, U7"):
+            normalize_text("hello there", wording=["U9"])
+
+
+class TestLanguages:
+    @pytest.mark.parametrize(
+        ("tag", "text", "want"),
+        [
+            ("en-GB", "3/4/2025", "April third, twenty twenty-five"),
+            (
+                "en-GB",
+                "101 and 1,250 km",
+                "one hundred and one and one thousand two hundred and fifty kilometres",
+            ),
+            ("es-MX", "3.5 %", "tres punto cinco por ciento"),
+            ("es-MX", "13,999 pesos", "trece mil novecientos noventa y nueve pesos"),
+            ("es-MX", "1 de mayo", "primero de mayo"),
+            ("es_AR", "3,50 €", "tres euros con cincuenta centavos"),
+            ("EN", "42%", "forty-two percent"),
+        ],
+    )
+    def test_places(self, tag, text, want):
+        assert said(text, tag) == want
+
+    def test_unknown_language_names_what_there_is(self):
+        with pytest.raises(ValueError, match="'fr' has no text rules; use one of en, es"):
+            normalize_text("bonjour", "fr")
+
+    @pytest.mark.parametrize(
+        ("text", "language"),
+        [
+            ("The news of the day", "en"),
+            ("Las noticias del día", "es"),
+            ("¿Qué?", "es"),
+            ("2024", "en"),
+            ("Monday es hoy y ayer", "es"),
+        ],
+    )
+    def test_detected(self, text, language):
+        assert detect_language(text) == language
+        assert normalize_text(text).language == language
+
+    @pytest.mark.parametrize(
+        ("base", "text", "parts"),
+        [
+            ("es", "hoy es Monday", [("hoy es ", "es"), ("Monday", "en")]),
+            ("en", "hoy es Monday", [("hoy es", "es"), (" Monday", "en")]),
+            (
+                "es",
+                "El CEO dijo que the market is open y se fue",
+                [("El CEO dijo que ", "es"), ("the market is", "en"), (" open y se fue", "es")],
+            ),
+            ("es", "The Beatles y la banda", [("The Beatles y la banda", "es")]),
+            ("es", "The market is closed today.", [("The market is closed today.", "en")]),
+            ("en", "He lives in Los Angeles", [("He lives in Los Angeles", "en")]),
+            ("en", "42 %", [("42 %", "en")]),
+            ("en", "", [("", "en")]),
+        ],
+    )
+    def test_spans_cover_the_text(self, base, text, parts):
+        spans = language_spans(text, base)
+        found = [(text[s.start : s.end], s.language) for s in spans]
+        assert found == parts
+
+    def test_a_span_follows_its_own_rules(self):
+        text = "Hoy sube un 3,5 %. The market is up 3.5% today."
+        assert (
+            said(text, "es")
+            == "Hoy sube un tres coma cinco por ciento. The market is up three point five percent today."
+        )
+        assert [s.language for s in normalize_text(text, "es").sentences] == ["es", "en"]
+
+    def test_a_span_can_be_marked(self):
+        assert (
+            said("Vale [lang:en]5%[/lang] o 5 %", "es")
+            == "Vale [lang:en]five percent[/lang] o cinco por ciento"
+        )
+        assert said("Vale [lang:fr]5 rue[/lang] 5", "es") == "Vale [lang:fr]5 rue[/lang] cinco"
+        two = "Dice [lang:en]it is 5%. It is 6%.[/lang] Y un 7 %."
+        assert (
+            said(two, "es")
+            == "Dice [lang:en]it is five percent. It is six percent.[/lang] Y un siete por ciento."
+        )
+
+    def test_spans_become_tags_on_request(self):
+        done = normalize_text("Hoy es Monday en Madrid.", "es", mark_languages=True)
+        assert done.text == "Hoy es [lang:en]Monday[/lang] en Madrid."
+        assert normalize_text("Hoy es lunes.", "es", mark_languages=True).text == "Hoy es lunes."
+
+    def test_locale_of_a_country(self):
+        assert find_locale("es-419").decimal == "."
+        assert find_locale("es-CO").decimal == ","
+        assert find_locale("en").day_first is False
+        assert find_locale("en-AU").day_first is True
+
+
+class TestReports:
+    """Rows 38 and 39 of the reports, and what a text loses."""
+
+    @pytest.mark.parametrize("language", ["en", "es"])
+    def test_row_38_every_token_is_words(self, language):
+        text = "42,5 % … 13999 € … 70.3 … 3:00 … S&P 500 … hoy es Monday"
+        done = normalize_text(text, language)
+        want = {
+            "en": "forty-two point five percent, thirteen thousand nine hundred ninety-nine euros, "
+            "seventy point three, three o'clock, the S and P five hundred index, hoy es Monday",
+            "es": "cuarenta y dos coma cinco por ciento, trece mil novecientos noventa y nueve euros, "
+            "setenta coma tres, tres en punto, el índice S and P quinientos, hoy es Monday",
+        }
+        assert done.text == want[language]
+        assert normalize_text(text, language) == done
+
+    def test_row_39_unspeakable_is_dropped_with_a_warning(self):
+        report = Report()
+        done = normalize_text("button 😀 kitten https://example.org/z?a=1", "en", report=report)
+        assert done.text == "button kitten"
+        assert set(done.dropped) == {"😀", "https://example.org/z?a=1"}
+        [warning] = report.warnings
+        assert warning.startswith("not spoken:")
+        assert "😀" in warning
+        assert "https://example.org/z?a=1" in warning
+        rules = {c.rule for c in done.changes}
+        assert {"emoji", "URL"} <= rules
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            " \n\t",
+            "😀",
+            "https://a.b/c",
+            "...",
+            "?!",
+            "[pause:1]",
+            "— «»",
+            "👩‍👩‍👧\n\n😀",
+            "[emphasis][/emphasis]",
+        ],
+    )
+    def test_nothing_to_say(self, text):
+        with pytest.raises(ValueError, match="there is nothing to say in"):
+            normalize_text(text)
+
+    @pytest.mark.parametrize("text", ["Nov.30 500", "1st500 500 ok", "3 500 ½-5", "1.º30 500 B"])
+    def test_no_digit_is_left_where_numbers_run_together(self, text):
+        assert not re.search(r"\d", said(text, "es"))
+        assert not re.search(r"\d", said(text, "en"))
+
+    def test_rare_marks_do_not_raise(self):
+        assert said("a\u0361b ˈstress ʃ \ue000\x07 naïve \u200bword") == "a\u0361b ˈstress ʃ naïve word"
+        assert normalize_text("one \ue000 two \x07 three").dropped == ("U+E000", "U+0007")
+
+    def test_a_bracket_that_is_no_tag_is_said_and_named(self):
+        report = Report()
+        assert (
+            normalize_text("He said [sic] it works well.", "en", report=report).text
+            == "He said, sic, it works well."
+        )
+        assert "[sic] is not a tag" in report.text()
+
+    def test_missing_packages_are_named(self, monkeypatch):
+        import sys
+
+        for name in ("sentencex", "unicode_rbnf"):
+            with monkeypatch.context() as patch:
+                patch.setitem(sys.modules, name, None)
+                numbers._rbnf.cache_clear()
+                with pytest.raises(MissingPackage, match="pip install unicode-rbnf sentencex"):
+                    normalize_text("It is 5 o'clock.")
+        numbers._rbnf.cache_clear()
+
+
+class TestStream:
+    @pytest.mark.parametrize(("language", "text"), [("en", NEWS_EN), ("es", NEWS_ES)])
+    @pytest.mark.parametrize("wording", [(), ("U5", "U6", "U7")])
+    def test_streamed_equals_whole(self, language, text, wording):
+        whole = normalize_text(text, language, wording)
+        assert tuple(stream_text(text, language, wording)) == whole.sentences
+        assert len(whole.sentences) >= 6
+        assert not re.search(r"\d", re.sub(r"\[[^\]]*\]", "", whole.text))
+
+    def test_a_paragraph_does_not_depend_on_the_others(self):
+        parts = NEWS_EN.split("\n\n")
+        alone = [said(p) for p in parts]
+        assert said("\n\n".join(parts)) == "\n\n".join(alone)
+
+    def test_the_first_sentence_comes_before_the_last_is_touched(self, monkeypatch):
+        from talkinghead.nodes.tts import text as module
+
+        seen = []
+        plain = module._normalize_sentence
+        monkeypatch.setattr(
+            module, "_normalize_sentence", lambda source, *a: seen.append(source) or plain(source, *a)
+        )
+        stream = stream_text(
+            "This is number one. This is number two. This is number three. This is number four.", "en"
+        )
+        assert not seen
+        assert next(stream).text == "This is number one."
+        assert len(seen) == 2  # the one after it may have been a fragment
+        assert len(list(stream)) == 3
+
+    def test_errors_come_before_the_first_sentence(self):
+        with pytest.raises(ValueError, match="is not known"):
+            stream_text("All is well. Then [puase:1] not.")
+        with pytest.raises(ValueError, match="nothing to say"):
+            stream_text("")
+
+    def test_paragraphs_stay_and_headlines_get_a_stop(self):
+        assert (
+            said("Fire in the city\n\nA fire broke out.\nIt is out now.")
+            == "Fire in the city.\n\nA fire broke out. It is out now."
+        )
+        assert (
+            said("Shopping list:\n- two red apples\n- 3 big pears")
+            == "Shopping list:\n\ntwo red apples.\n\nthree big pears"
+        )
+
+    def test_deterministic_and_never_a_digit_or_a_crash(self):
+        rng = random.Random(7)
+        bits = """the el de y S&P 500 $ € £ % 3 42,5 1.000 13999 70.3 3:00 p.m. NASA U.S. EE. UU. Dr. Nov. 30 2026 - – — ... … . , ; : !
+        ? ¿ ¡ " « » “ ” ' ’ ( ) [sic] [pause:0.5] [emphasis] [/emphasis] 😀 https://a.b/c x@y.com / & + = 1/2 ½ km/h °C XXI
+        Felipe VI # @ * _ Monday lunes 1.º 2ª 3rd III -5 +5 M B K bn""".split()
+        for _ in range(250):
+            text = "".join(
+                rng.choice(bits) + rng.choice(("", " ", " ", "\n\n")) for _ in range(rng.randint(1, 14))
+            )
+            for language in ("en", "es"):
+                try:
+                    done = normalize_text(text, language, ("U5", "U6", "U7"))
+                except ValueError as e:
+                    if not re.search("nothing to say|closes what is not open", str(e)):
+                        raise
+                    continue
+                assert not re.search(r"\d", re.sub(r"\[[^\]]*\]", "", done.text)), text
+                assert normalize_text(text, language, ("U5", "U6", "U7")) == done
+
+
+class TestTagsInText:
+    def test_tags_survive_as_they_are(self):
+        text = "Up 5%[pause:0.5], [emphasis:strong]very[/emphasis] good [sfx:my  door 2.wav:-6] for $3M."
+        want = "Up five percent[pause:0.5], [emphasis:strong]very[/emphasis] good [sfx:my  door 2.wav:-6] for three million dollars."
+        assert said(text) == want
+
+    @pytest.mark.parametrize("language", ["en", "es"])
+    def test_in_order_wherever_they_stand(self, language):
+        words = "NASA paid $3.5B on 3/4/2025 , to U.S. «firms» ... No. 5 😀 wins !".split()
+        for at in range(len(words) + 1):
+            text = " ".join([*words[:at], "[pause:0.25]", "[speaker:Ana María]", *words[at:]])
+            tags = re.findall(r"\[[^\]]*\]", said(text, language))
+            assert tags == ["[pause:0.25]", "[speaker:Ana María]"], text
+
+    def test_a_script_that_ends_or_begins_with_tags(self):
+        assert (
+            said("[speaker:Ana]\n\nHello to all of you.\n\n[pause:1]")
+            == "[speaker:Ana] Hello to all of you. [pause:1]"
+        )
+
+    def test_a_pause_keeps_fragments_apart(self):
+        assert said("No. [pause:1] We will not go.") == "No. [pause:1] We will not go."
+        assert said("No. We will not go.") == "No, we will not go."
+
+
+class TestLongText:
+    def test_row_37_nothing_is_dropped(self):
+        words = [f"word{chr(97 + i % 26)}" for i in range(180)]
+        text = " ".join(words)
+        assert len(text) >= 900
+        done = said(text)
+        parts = list(split.split_text(done, 400))
+        assert " ".join(parts).split() == words
+        assert all(len(p) <= 400 for p in parts)
+
+    def test_a_sentence_without_an_end(self):
+        text = "the S&P 500 rose 1.2% and NASA paid $3.5B to MIT "  # one sentence of 25,000 characters
+        assert said(text * 500).count("five hundred") == 500

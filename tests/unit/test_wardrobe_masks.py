@@ -1,0 +1,184 @@
+"""Pixel masks of the wardrobe: thin things survive, hands are never touched, the order holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from wardrobe_scene import SLITS, HandScene, naive_distance
+
+from talkinghead.nodes.core.frames import RunCancelled, RunContext
+from talkinghead.nodes.wardrobe import distance, masks
+from talkinghead.nodes.wardrobe.checks import check_images, check_mask
+from talkinghead.nodes.wardrobe.masks import pixel_mask, subtract_occluders
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return HandScene()
+
+
+def random_mask(seed, shape=(24, 31), share=0.6):
+    return np.random.default_rng(seed).random(shape) < share
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_distances_and_growth_are_euclidean(seed):
+    mask = random_mask(seed, share=(0.1, 0.4, 0.7, 0.95)[seed])
+    assert np.allclose(distance.inside_distance(mask), naive_distance(mask), atol=1e-4)
+    assert np.allclose(distance.outside_distance(mask), naive_distance(~mask), atol=1e-4)
+    for px in (1, 2, 3):
+        assert np.array_equal(distance.grow(mask, px), mask | (naive_distance(~mask) <= px))
+        assert np.array_equal(distance.grow(mask, -px), naive_distance(mask) > px)
+    signed = distance.signed_distance(mask)
+    assert np.array_equal(signed > 0, mask)
+    assert np.allclose(np.abs(signed) + 0.5, naive_distance(mask) + naive_distance(~mask), atol=1e-4)
+
+
+def test_empty_and_full_masks_have_no_outline():
+    empty, full = np.zeros((9, 7), bool), np.ones((9, 7), bool)
+    assert not distance.grow(empty, 3).any()
+    assert distance.grow(full, -3).all()
+    assert np.isinf(distance.inside_distance(full)).all()
+    assert (distance.signed_distance(empty) < -9).all()
+    assert (distance.signed_distance(full) > 9).all()
+    alpha = pixel_mask(torch.stack([torch.zeros(9, 7), torch.ones(9, 7)]))
+    assert (alpha[0] == 0).all()
+    assert (alpha[1] == 1).all()
+
+
+def test_the_frames_edge_is_no_outline():
+    mask = torch.zeros(1, 20, 20)
+    mask[0, 10:, :] = 1
+    alpha = pixel_mask(mask, 4, keep_thin=False)[0]
+    assert torch.allclose(alpha[10:14, 0], torch.tensor([0.125, 0.375, 0.625, 0.875]))
+    assert (alpha[14:] == 1).all()
+    assert (alpha[:10] == 0).all()
+
+
+def test_slits_are_painted_in_full_and_strands_not_at_all(scene):
+    paint = subtract_occluders(scene.mask, scene.occluders, grow_px=8)
+    alpha = pixel_mask(paint.paint, 4)[0].numpy()
+    assert (alpha[scene.slits] >= 0.99).all()
+    assert (alpha[scene.strands] == 0).all()
+    assert (alpha[scene.hand] == 0).all()
+    # Without keep_thin the same slits are lost: what the option is for.
+    thin = pixel_mask(paint.paint, 4, keep_thin=False)[0].numpy()
+    assert (thin[scene.slits] >= 0.99).mean() == 0
+
+
+def test_keep_thin_leaves_a_broad_outline_feathered():
+    y, x = np.mgrid[:200, :160]
+    ellipse = np.hypot((x - 80) / 60, (y - 100) / 80) <= 1
+    alpha = masks.inward_feather(ellipse, 4, True)
+    rim = ellipse & (distance.inside_distance(ellipse) <= 1)
+    assert (alpha[rim] == 1).mean() < 0.05
+    turned = (np.abs((x - 80) * 0.8 + (y - 100) * 0.6) < 40) & (np.abs((x - 80) * 0.6 - (y - 100) * 0.8) < 50)
+    square = (np.abs(x - 80) < 40) & (np.abs(y - 100) < 50)
+    for corners in (turned, square, distance.grow(square, 2)):
+        rim = corners & (distance.inside_distance(corners) <= 1)
+        for px in (4, 8):
+            assert masks.inward_feather(corners, px, True)[rim].max() < 0.5
+
+
+def test_growing_comes_first(scene):
+    done = subtract_occluders(scene.mask, scene.occluders, grow_px=8)
+    assert not (done.paint[0].numpy().astype(bool) & scene.hand).any()
+    reversed_order = distance.grow(scene.garment & ~scene.hand, 8)
+    swallowed = int((reversed_order & scene.hand).sum())
+    assert swallowed > 0.4 * scene.hand.sum()
+
+
+def test_grown_garment_swallows_the_hem_and_keeps_its_holes():
+    garment = np.zeros((60, 60), bool)
+    garment[10:50, 10:50] = True
+    garment[25:33, 25:33] = False
+    mask, none = torch.from_numpy(garment).float()[None], torch.zeros(1, 60, 60)
+    kept = subtract_occluders(mask, none, grow_px=6).paint[0].numpy() > 0
+    assert kept[4:56, 20].all()
+    assert not kept[25:33, 25:33].any()
+    filled = subtract_occluders(mask, none, grow_px=6, keep_holes=False).paint[0].numpy() > 0
+    assert filled[25:33, 25:33].all()
+    shrunk = subtract_occluders(mask, none, grow_px=-2).paint[0].numpy() > 0
+    assert np.array_equal(shrunk, naive_distance(garment) > 2)
+
+
+def test_holes_are_what_no_way_leads_out_of():
+    ring = np.zeros((12, 12), bool)
+    ring[2:9, 2:9] = True
+    ring[4:7, 4:7] = False
+    assert masks.holes(ring).sum() == 9
+    ring[5, :4] = False  # a way out
+    assert masks.holes(ring).sum() == 0
+    touching = np.zeros((6, 6), bool)
+    touching[2:4] = True  # from edge to edge: two outsides, no hole
+    assert masks.holes(touching).sum() == 0
+
+
+def test_the_report_counts(scene):
+    done = subtract_occluders(scene.mask, scene.occluders, grow_px=0)
+    hidden = 100 * (scene.garment & scene.hand).sum() / scene.garment.sum()
+    assert f"{hidden:.1f} % of the garment" in done.report
+    assert f"garment {scene.garment.sum()} px, hands {scene.hand.sum()} px" in done.report
+    assert f"narrowest gap between fingers to paint: {min(SLITS)} px (frame 0)" in done.report
+    assert "warning" not in done.report
+    wide = subtract_occluders(scene.mask, scene.occluders, clearance_px=3)
+    assert "warning: clearance 3 px" in wide.report
+    assert not (wide.paint[0].numpy() > 0)[scene.slits].any()
+
+
+def test_one_mask_serves_all_frames_and_other_lengths_are_refused(scene):
+    hands = scene.occluders.repeat(3, 1, 1)
+    hands[2] = 0
+    done = subtract_occluders(scene.mask, hands)
+    assert done.paint.shape == hands.shape
+    assert done.paint[2].sum() == scene.garment.sum()
+    with pytest.raises(ValueError, match=r"Subtract Occluders: .* is [23] frames; expected [23]"):
+        subtract_occluders(scene.mask.repeat(2, 1, 1), hands)
+
+
+@pytest.mark.parametrize(
+    ("mask", "text"),
+    [
+        (torch.full((5, 8, 8), float("nan")), "nan..nan from frame 0"),
+        (torch.full((1, 8, 8), float("inf")), "inf"),
+        (torch.full((1, 8, 8), 255.0), "finite values in 0..1"),
+        (torch.zeros(1, 8, 8, dtype=torch.uint8), "torch.uint8"),
+        (torch.zeros(1, 8, 8, 1), "a MASK, float"),
+        (torch.zeros(1, 8, 9), "9x8; expected 8x8, the size of images"),
+        (torch.zeros(4, 8, 8), "4 frames; expected 5 as images, or 1"),
+    ],
+)
+def test_masks_that_are_refused(mask, text):
+    with pytest.raises(ValueError, match="Node: mask is") as error:
+        check_mask("Node", "mask", mask, 5, (8, 8))
+    assert text in str(error.value)
+
+
+def test_a_nan_in_a_late_frame_is_found():
+    mask = torch.zeros(20, 4, 4)
+    mask[17, 2, 2] = float("nan")
+    with pytest.raises(ValueError, match="from frame 16"):
+        pixel_mask(mask)
+    with pytest.raises(ValueError, match="drop an alpha channel"):
+        check_images("Node", "images", torch.zeros(1, 4, 4, 4))
+
+
+def test_binary_at_the_threshold_and_the_input_stays():
+    mask = torch.tensor([[[0.49, 0.5, 0.51, 1.0]]])
+    before = mask.clone()
+    assert pixel_mask(mask, feather_mode="hard").tolist() == [[[0, 1, 1, 1]]]
+    assert pixel_mask(mask, feather_px=0, threshold=0.51).tolist() == [[[0, 0, 1, 1]]]
+    assert torch.equal(mask, before)
+
+
+def test_a_stop_is_obeyed():
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return len(asked) > 1
+
+    with pytest.raises(RunCancelled):
+        pixel_mask(torch.ones(40, 8, 8), ctx=RunContext(is_cancelled=stop))
+    assert len(asked) == 2
