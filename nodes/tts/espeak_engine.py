@@ -1,7 +1,8 @@
 """espeak-ng, the last resort: robotic, but small, without a model file, and in most languages.
 
-Its library comes with the package espeakng-loader, or from the system. It is loaded when it speaks, into this process,
-and keeps one state for all: one text at a time. It draws no random numbers.
+Its library comes with the package espeakng-loader, or from the system. It is loaded into this process when it speaks,
+and unloaded after each text: it keeps the phase of its oscillators, so a text would sound by a few samples different
+after another one. That takes 4 ms. It keeps one state for all: one text at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -68,13 +70,8 @@ class EspeakEngine:
         return (re.split(r"[-+]", voice.removeprefix(PREFIX))[0],)
 
     def sample_rate(self, voice: str) -> int:
-        with _LOCK:
-            library = _library()
-            if library.espeak_SetVoiceByName(voice.removeprefix(PREFIX).encode()):
-                raise ValueError(
-                    f"espeak-ng has no voice {voice.removeprefix(PREFIX)!r}; use one as en-us or es"
-                )
-        return SAMPLE_RATE
+        with _speaking_as(voice.removeprefix(PREFIX)):
+            return SAMPLE_RATE
 
     def synthesize(
         self, text: str, voice: str, speed: float = 1.0, seed: int = 0, language: str | None = None
@@ -88,10 +85,17 @@ class EspeakEngine:
 
 def espeak_there() -> bool:
     """Return whether espeak-ng's library can be loaded. The package is looked up, not imported."""
-    return find_spec("espeakng_loader") is not None or _system_library() is not None
+    return find_spec("espeakng_loader") is not None or _system_there()
 
 
 @lru_cache(maxsize=1)
+def _system_there() -> bool:
+    library = _system_library()
+    if library is not None:
+        _unload(library)
+    return library is not None
+
+
 def _system_library() -> Any:
     for name in _SYSTEM:
         try:
@@ -101,27 +105,44 @@ def _system_library() -> Any:
     return None
 
 
-@lru_cache(maxsize=1)
-def _library() -> Any:
-    """Return the library, ready to speak; MissingPackage if there is none."""
-    data: bytes | None = None
+@contextmanager
+def _speaking_as(name: str) -> Iterator[Any]:
+    """Give the library, fresh, with its voice set; MissingPackage if there is none, ValueError for an unknown voice."""
+    with _LOCK:
+        library, data = _load()
+        try:
+            rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data, _EVENTS_IPA_NO_EXIT)
+            if rate != SAMPLE_RATE:
+                raise ValueError(
+                    f"espeak-ng does not start ({rate}); its data should be in {data or 'the system'}"
+                )
+            if library.espeak_SetVoiceByName(name.encode()):
+                raise ValueError(f"espeak-ng has no voice {name!r}; use one as en-us or es")
+            yield library
+        finally:
+            library.espeak_Terminate()
+            _unload(library)
+
+
+def _load() -> tuple[Any, bytes | None]:
     try:
         import espeakng_loader
 
-        library, data = (
-            ctypes.CDLL(espeakng_loader.get_library_path()),
-            espeakng_loader.get_data_path().encode(),
-        )
+        data = espeakng_loader.get_data_path().encode()
+        return ctypes.CDLL(espeakng_loader.get_library_path()), data
     except (ImportError, OSError) as e:
         library = _system_library()
         if library is None:
             raise MissingPackage(f"an espeak voice needs espeak-ng ({e}): {INSTALL}") from e
-    rate = library.espeak_Initialize(_SYNCHRONOUS, 0, data, _EVENTS_IPA_NO_EXIT)
-    if rate != SAMPLE_RATE:
-        raise ValueError(
-            f"espeak-ng does not start (it answers {rate}); its data belongs in {data or 'the system'}"
-        )
-    return library
+        return library, None
+
+
+def _unload(library: Any) -> None:
+    import _ctypes
+
+    close = getattr(_ctypes, "dlclose", None) or getattr(_ctypes, "FreeLibrary", None)
+    if close is not None:
+        close(library._handle)
 
 
 def _say(text: str, name: str, speed: float) -> Chunk:
@@ -139,16 +160,10 @@ def _say(text: str, name: str, speed: float) -> Chunk:
         return 0
 
     callback, data = _CALLBACK(collect), text.encode("utf-8", "ignore")
-    with _LOCK:
-        library = _library()
-        if library.espeak_SetVoiceByName(name.encode()):
-            raise ValueError(f"espeak-ng has no voice {name!r}; use one as en-us or es")
+    with _speaking_as(name) as library:
         library.espeak_SetParameter(_RATE, round(WORDS_A_MINUTE * speed), 0)
         library.espeak_SetSynthCallback(callback)
-        try:
-            library.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, 1, 0, _UTF8, None, None)
-        finally:
-            library.espeak_SetSynthCallback(_CALLBACK())
+        library.espeak_Synth(data, ctypes.c_size_t(len(data) + 1), 0, 1, 0, _UTF8, None, None)
     audio = np.concatenate([np.zeros(0, np.int16), *parts]).astype(np.float32) / np.float32(32768)
     return Chunk(audio, SAMPLE_RATE, _timings(marks, len(audio)), text)
 
