@@ -3,15 +3,19 @@
 import threading
 import time
 import tracemalloc
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from speech_fakes import RATE, ToneEngine
 
 from talkinghead.nodes.core.audio import MemoryAudio
 from talkinghead.nodes.core.frames import RunContext, StageError
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.report import Report
+from talkinghead.nodes.core.timeline import frame_count
+from talkinghead.nodes.musetalk.stream import stream_musetalk
 from talkinghead.nodes.tts import engines
 from talkinghead.nodes.tts.engines import PAUSE_S
 from talkinghead.nodes.tts.sample_engine import SAMPLE_VOICE, SampleEngine
@@ -234,6 +238,20 @@ class TestStreaming:
         producer.join()
         assert live.pushed == len(one)
         assert len(heard) == 2 * len(one)
+
+    def test_a_presenter_speaks_while_the_script_is_spoken(self, tone, tiny_model, avatar):
+        packet, live = avatar(), LiveAudio(RATE)
+        script = " ".join(f"This is sentence number {i}." for i in range(12))
+        clip = MemoryAudio(whole(takes(script, self.options())), RATE)
+        producer = threading.Thread(target=push_takes, args=(takes(script, self.options()), live))
+        producer.start()
+        streamed = list(stream_musetalk(RunContext(), tiny_model, packet, live))
+        producer.join(10)
+        by_clip = list(stream_musetalk(RunContext(), tiny_model, packet, clip, features="live"))
+        frames, expected = (torch.cat([torch.as_tensor(c.frames) for c in x]) for x in (streamed, by_clip))
+        assert len(frames) == frame_count(clip.n_samples, RATE, Fraction(25))
+        assert torch.equal(frames, expected)
+        assert not producer.is_alive()
 
     def test_the_first_one_comes_first_and_the_next_one_is_made_ahead(self, tone):
         stream = takes(" ".join(f"This is number {i}." for i in range(50)), self.options())
