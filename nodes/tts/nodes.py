@@ -7,6 +7,7 @@ from comfy_api.latest import io
 
 from ..comfy_nodes import model_folders
 from ..core.report import Report
+from . import master_nodes, text_nodes
 from .engines import list_voices, speak
 from .voices import SampleEngine
 
@@ -60,4 +61,4 @@ class Speak(io.ComfyNode):
         return io.NodeOutput({"waveform": waveform, "sample_rate": clip.sample_rate}, report.text())
 
 
-NODES = [Speak]
+NODES = [*text_nodes.NODES, Speak, *master_nodes.NODES]
