@@ -13,17 +13,9 @@ from ..core.audio import MemoryAudio
 from ..core.report import Report
 from .split import split_text
 from .symbol_rules import AFTER_URL, EMOJI, INVISIBLE, URL, is_odd
-from .voices import (
-    JOE,
-    MAX_SPEED,
-    MIN_SPEED,
-    SAMPLE_VOICE,
-    Chunk,
-    PiperEngine,
-    SampleEngine,
-    SpeechEngine,
-    piper_files,
-)
+from .voices import JOE, SAMPLE_VOICE, Chunk, SampleEngine, SpeechEngine, all_engines
+
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
 
 PAUSE_S = 0.2
 """Silence between two sentences; Piper's own sentences end at once."""
@@ -40,11 +32,12 @@ def default_voice() -> str:
 
 
 def list_voices(roots: Iterable[Path] = ()) -> list[str]:
-    """Return the voice names: the sample sentence, joe, and the Piper voices (.onnx + .onnx.json) under `roots`.
+    """Return the voice names: the sample sentence, joe, what lies under `roots`, and espeak's if it is there.
 
-    Imports nothing heavy. joe is listed whether it is installed or not: using it says what to install.
+    Piper voices are .onnx + .onnx.json, Kokoro's a kokoro*.onnx beside voices*.bin. Imports nothing heavy. joe is
+    listed whether it is installed or not: using it says what to install.
     """
-    return [SAMPLE_VOICE, *piper_files(roots)]
+    return [voice for engine in all_engines(roots) for voice in engine.voices()]
 
 
 def clean_text(text: str, report: Report | None = None) -> str:
@@ -77,9 +70,9 @@ def clean_text(text: str, report: Report | None = None) -> str:
 
 def engine_for(voice: str, roots: Iterable[Path] = ()) -> SpeechEngine:
     """Return the engine that has `voice`; ValueError naming the voices there are."""
-    engines = SampleEngine(), PiperEngine(piper_files(roots))
+    engines = all_engines(roots)
     for engine in engines:
-        if voice in engine.voices():
+        if engine.has(voice):
             return engine
     names = ", ".join(repr(v) for engine in engines for v in engine.voices())
     raise ValueError(f"voice {voice!r} is not there; choose one of {names}")

