@@ -157,9 +157,7 @@ class SpeakDialogue(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(
-        cls, text=None, voice_a=None, voice_b=None, voice_c=None, voice_d=None
-    ) -> bool | str:
+    def validate_inputs(cls, text=None, voice_a=None, voice_b=None, voice_c=None, voice_d=None) -> bool | str:
         try:
             voices_of(text or "", dict.fromkeys(SPEAKERS, ""))
             sounds_of(text or "")

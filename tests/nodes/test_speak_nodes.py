@@ -123,6 +123,19 @@ def test_what_is_wrong_is_said_before_anything_runs(run_node, node_classes, fold
         dialogue(run_node, "[speaker:A] ...", voice_a=JOE)
 
 
+def test_an_interrupt_ends_it_and_the_next_run_is_whole(run_node, piper):
+    import threading
+
+    import comfy.model_management as mm
+
+    given = {"text": "One two three. Four five six. Seven eight nine.", "voice": JOE, "normalize": "en"}
+    mm.interrupt_current_processing(True)
+    with pytest.raises(mm.InterruptProcessingException):
+        run_node("TalkingHeadSpeak", **given)
+    assert not [t for t in threading.enumerate() if "speech" in t.name]
+    assert run_node("TalkingHeadSpeak", **given).result[0]["waveform"].shape[-1] > 20000
+
+
 def test_tracks_and_turns_follow_the_pieces(node_classes):
     from talkinghead.nodes.tts.nodes import tracks_of, turns_of
 
@@ -133,7 +146,14 @@ def test_tracks_and_turns_follow_the_pieces(node_classes):
             n_samples=n, seconds=n / 10, speaker=speaker, voice=voice, samples=samples, sample_rate=10
         )
 
-    pieces = [piece(3), piece(2, "", ""), piece(4, "b", "v", 1), piece(1, "B"), piece(2, "D"), piece(1, "", "")]
+    pieces = [
+        piece(3),
+        piece(2, "", ""),
+        piece(4, "b", "v", 1),
+        piece(1, "B"),
+        piece(2, "D"),
+        piece(1, "", ""),
+    ]
     whole = np.arange(1, 14, dtype=np.float32)[None]
     a, b, c, d = tracks_of(pieces, whole)
     np.testing.assert_array_equal(a[0].nonzero()[0], [0, 1, 2])
