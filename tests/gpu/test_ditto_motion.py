@@ -86,6 +86,7 @@ def test_whole_windows_are_the_steps(nets, scheme):
 def test_the_fast_forms_numbers_are_the_plain_ones(nets):
     net = nets[1]
     spec, stage = step_stage(net, net.weights_device)
+    assert stage.records_fast_form
     given = spec.sample(1, net.weights_device, seed=1)
     given["time"] = given["time"].abs() * 400
     with torch.inference_mode():
