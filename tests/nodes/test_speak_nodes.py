@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,6 +92,16 @@ def test_text_before_the_first_tag_is_the_first_speakers(run_node):
     _, a, b, *_ = dialogue(run_node, "Good evening to all. [speaker:B] Thank you.")
     heard = [t["waveform"][0, 0].abs().gt(0.1).nonzero() for t in (a, b)]
     assert heard[0][-1] < heard[1][0]
+
+
+@pytest.mark.parametrize("normalize", ["off", "en"])
+def test_the_next_speaker_starts_after_a_pause(run_node, piper, normalize):
+    text = "[speaker:A] It rose today. [speaker:B] Really, is it true? [speaker:A] Yes, it is."
+    report = dialogue(run_node, text, voice_a=JOE, voice_b=JOE, normalize=normalize)[-1]
+    [turns] = re.findall(r"(?m)^turns: (.*)$", report)
+    spans = [[float(t) for t in turn.split()[1].split("-")] for turn in turns.split(", ")]
+    assert len(spans) == 3
+    assert all(b[0] - a[1] >= 0.19 for a, b in pairwise(spans))
 
 
 def test_a_sound_of_the_input_folder_is_heard_and_is_nobodys(run_node, node_classes, folder):
