@@ -233,9 +233,8 @@ class _Speaker:
     def _say(self, said: Utterance, language: str | None) -> Iterator[Take]:
         role = self._cast.role(said.style)
         same_turn, self._turn = self._turn == said.style.speaker, said.style.speaker
-        if (
-            not same_turn and self._count
-        ):  # without text rules a paragraph is one sentence, whoever speaks in it
+        if not same_turn and self._count:
+            # Without text rules a paragraph is one sentence, whoever speaks in it.
             self._between(PAUSE_S)
         if not role.engine.reads_text:
             if same_turn:  # a recording is heard once, however long the turn
