@@ -1,9 +1,8 @@
-"""Commands demo, render and speak."""
+"""Commands demo and render."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -21,8 +20,8 @@ from .options import (
     plan_of,
     tools_of,
 )
+from .speak import DEMO_TEXT, spoken, voice_options
 
-DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
 DEMO_AVATARS = {"musetalk": "demo_loop", "ditto": "demo"}
 """Of Ditto a still: a clip would keep its own head."""
 _TOLD = ("stride mix", "key frames", "frames at rest", "viseme cache")
@@ -67,11 +66,6 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         help="show mouths again instead of decoding nearly the same once more; 64 holds over 1000 (default 0: off)",
     )
 
-    speech = argparse.ArgumentParser(add_help=False)
-    speech.add_argument("--voice", help="a voice of `talkinghead speak --list` (default: piper: joe)")
-    speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
-    speech.add_argument("--seed", type=int, default=0)
-
     how = [
         common,
         engine_choice(),
@@ -80,7 +74,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         build_options(),
         motion_options(),
         out,
-        speech,
+        voice_options(),
     ]
     demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
     demo.add_argument("--text", default=DEMO_TEXT)
@@ -97,12 +91,6 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     what.add_argument("--text", help="text to speak (needs the tts extra)")
     render.add_argument("--out", type=Path, required=True)
     render.set_defaults(run=_render)
-
-    speak = commands.add_parser("speak", parents=[common, speech], help="text to a sound file")
-    speak.add_argument("--text")
-    speak.add_argument("--out", type=Path, help="a .wav or .flac file")
-    speak.add_argument("--list", action="store_true", help="list the voices")
-    speak.set_defaults(run=_speak)
 
 
 def _render(args: argparse.Namespace) -> int:
@@ -215,41 +203,7 @@ def _audio(args, ctx):
         from ..nodes.core.audio import open_audio
 
         return open_audio(args.audio)
-    return _spoken(args, ctx)
-
-
-def _spoken(args, ctx):
-    from ..nodes.tts.engines import JOE, default_voice, speak
-
-    # The recording is for the demo's own words only: another text must be spoken or refused.
-    voice = args.voice or (default_voice() if args.text == DEMO_TEXT else JOE)
-    with ctx.report.timed("speech synthesis"):
-        return speak(args.text, voice, args.speed, args.seed, ctx.report, [model_root(args) / "tts"])
-
-
-def _speak(args: argparse.Namespace) -> int:
-    from ..nodes.core.frames import RunContext
-    from ..nodes.tts.engines import list_voices
-
-    if args.list:
-        print_facts(args, {"voices": list_voices([model_root(args) / "tts"])})
-        return 0
-    if not args.text or not args.out:
-        raise ValueError("speak needs --text and --out (or --list)")
-    if args.out.suffix.lower() not in (".wav", ".flac") or args.out.is_dir():
-        raise ValueError(f"--out {str(args.out)!r} must be a file ending in .wav or .flac")
-    import soundfile
-
-    audio = _spoken(args, RunContext())
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    part = args.out.with_name(f".part-{os.getpid()}{args.out.suffix}")
-    try:
-        soundfile.write(part, audio.samples.T, audio.sample_rate)
-        os.replace(part, args.out)
-    finally:
-        part.unlink(missing_ok=True)
-    print_facts(args, {"path": str(args.out.resolve()), "duration_s": round(float(audio.seconds), 3)})
-    return 0
+    return spoken(args, ctx)
 
 
 def _peak_memory_mb() -> int | None:

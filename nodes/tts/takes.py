@@ -4,8 +4,9 @@
 
 The pieces are one sound: mono, at one rate, put one behind the other they are the whole, sample for sample, whoever
 takes them and however fast. Memory does not grow with the script. What the tags ask for is done so: rate by the
-engine; pitch by the engine's pace and resampling (pitch.py); volume by a gain; emphasis by these three. A pause
-takes the place of the one between two sentences. A level is not set here: `join_takes` or mastering does that.
+engine; pitch by the engine's pace and resampling (voice_sound.py); volume by a gain; emphasis by these three. A pause
+takes the place of the one between two sentences. Where several voices speak, each is brought to one level by a gain that
+its first piece gives and all of its pieces get. Else the level is the engine's: `join_takes` or mastering sets it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ..core.report import Report
 from .cast import Cast, Role, SpeechOptions
 from .engines import PAUSE_S, PEAK, clean_text
 from .mastering.joins import settle_ends
-from .pitch import ratio_of, resample_chunk, shift_pitch
 from .sentences import Sentence
 from .speech_engine import Chunk, number_of
 from .split import TAG
 from .tags import Event, Pause, Sound, TagReader, Utterance, fit_engine, read_tags
 from .text import stream_text
+from .voice_sound import gain_to_level, ratio_of, resample_chunk, shift_pitch
 
 if TYPE_CHECKING:
     from ..core.frames import RunContext
@@ -197,6 +198,7 @@ class _Speaker:
         self._gap, self._asked = 0.0, False
         self._turn: str | None = None
         self._count = 0
+        self._gains: dict[str, float] = {} if len(cast.roles) > 1 else {cast.roles[0].voice: 1.0}
 
     def pieces(self, script: Iterable[Sentence], changes: _Changes) -> Iterator[Take]:
         reader, before, heard = TagReader(), None, False
@@ -275,12 +277,14 @@ class _Speaker:
         self._check_language(role, language)
         seed = number_of(self._options.seed, self._count)
         self._count += 1
-        gain = np.float32(10 ** (style.volume_db / 20))
         for chunk in engine.synthesize(said.text, role.voice, speed, seed, language):
             if not np.isfinite(chunk.audio).all():
                 raise ValueError(f"voice {role.voice!r} gave no finite sound for {said.text[:60]!r}")
             chunk = resample_chunk(shift_pitch(chunk, ratio), self._rate)
-            yield replace(chunk, audio=settle_ends(chunk.audio[None], self._rate)[0] * gain)
+            if role.voice not in self._gains and chunk.audio.any():
+                self._gains[role.voice] = gain_to_level(chunk.audio, self._rate)
+            gain = self._gains.get(role.voice, 1.0) * 10 ** (style.volume_db / 20)
+            yield replace(chunk, audio=settle_ends(chunk.audio[None], self._rate)[0] * np.float32(gain))
 
     def _check_language(self, role: Role, language: str | None) -> None:
         spoken = role.engine.languages(role.voice)

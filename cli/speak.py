@@ -1,0 +1,186 @@
+"""Command speak: a text to a sound file, as it is or through the text rules, tags, voices and mastering."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .common import model_root, print_facts
+
+if TYPE_CHECKING:
+    from ..nodes.core.audio import MemoryAudio
+    from ..nodes.core.frames import RunContext
+    from ..nodes.core.report import Report
+
+DEMO_TEXT = "Good evening. I was made on this very computer, and every word you hear moves my lips."
+
+
+def voice_options() -> argparse.ArgumentParser:
+    """Return the options of a voice, for every command that speaks."""
+    speech = argparse.ArgumentParser(add_help=False)
+    speech.add_argument("--voice", help="a voice of `talkinghead speak --list` (default: piper: joe)")
+    speech.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 times the usual pace")
+    speech.add_argument("--seed", type=int, default=0)
+    return speech
+
+
+def add_commands(commands, common: argparse.ArgumentParser) -> None:
+    speak = commands.add_parser("speak", parents=[common, voice_options()], help="text to a sound file")
+    speak.add_argument("--text")
+    speak.add_argument("--out", type=Path, help="a .wav or .flac file")
+    speak.add_argument("--list", action="store_true", help="list the voices")
+    speak.add_argument(
+        "--normalize",
+        nargs="?",
+        const="auto",
+        choices=("auto", "en", "es"),
+        metavar="LANGUAGE",
+        help="say numbers, symbols and acronyms as a broadcaster would: auto, en or es (default auto)",
+    )
+    speak.add_argument("--show-changes", action="store_true", help="with --normalize: print what it changed")
+    speak.add_argument(
+        "--tags", action="store_true", help="follow [pause:0.5], [rate:slow], [sfx:bell.wav], ..."
+    )
+    speak.add_argument(
+        "--dialogue",
+        metavar='"A=VOICE,B=VOICE"',
+        help="voices for the speakers of [speaker:A]; includes --tags",
+    )
+    speak.add_argument(
+        "--sounds",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="where [sfx:...] files are (default: here)",
+    )
+    speak.add_argument(
+        "--master",
+        nargs="?",
+        type=float,
+        const=-16.0,
+        metavar="LUFS",
+        help="clean the sound and bring it to this loudness (default -16)",
+    )
+    speak.set_defaults(run=_speak)
+
+
+def spoken(args: argparse.Namespace, ctx: RunContext) -> MemoryAudio:
+    """Return --text in the chosen voice, as one level take."""
+    from ..nodes.tts.engines import speak
+
+    with ctx.report.timed("speech synthesis"):
+        return speak(args.text, _voice(args), args.speed, args.seed, ctx.report, [model_root(args) / "tts"])
+
+
+def _voice(args: argparse.Namespace) -> str:
+    from ..nodes.tts.engines import JOE, default_voice
+
+    # The recording is for the demo's own words only: another text must be spoken or refused.
+    return args.voice or (default_voice() if args.text == DEMO_TEXT else JOE)
+
+
+def _speak(args: argparse.Namespace) -> int:
+    from ..nodes.core.frames import RunContext
+    from ..nodes.tts.engines import list_voices
+
+    if args.list:
+        print_facts(args, {"voices": list_voices([model_root(args) / "tts"])})
+        return 0
+    if not args.text or not args.out:
+        raise ValueError("speak needs --text and --out (or --list)")
+    if args.out.suffix.lower() not in (".wav", ".flac") or args.out.is_dir():
+        raise ValueError(f"--out {str(args.out)!r} must be a file ending in .wav or .flac")
+    if args.show_changes and args.normalize is None:
+        raise ValueError("--show-changes goes with --normalize: nothing else changes the text")
+    ctx = RunContext()
+    made_up = args.normalize or args.tags or args.dialogue is not None or args.master is not None
+    audio, facts = _performed(args, ctx) if made_up else (spoken(args, ctx), {})
+    _write(args.out, audio)
+    path, seconds = str(args.out.resolve()), round(float(audio.seconds), 3)
+    print_facts(args, {"path": path, "duration_s": seconds, **facts})
+    return 0
+
+
+def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, dict]:
+    """Return --text as the options want it, and what there is to tell of it."""
+    from ..nodes.tts.takes import SpeechOptions, join_takes, sounds_in, takes
+
+    dialogue, tags = _dialogue(args.dialogue), args.tags or args.dialogue is not None
+    options = SpeechOptions(
+        voice=_voice(args),
+        voices=dialogue,
+        speed=args.speed,
+        seed=args.seed,
+        normalize=args.normalize is not None,
+        language=args.normalize or "auto",
+        tags=tags,
+        sounds=_sounds(sounds_in(args.text) if tags else (), args.sounds),
+    )
+    mastering = None if args.master is None else _mastering(args.master)
+    pieces = takes(args.text, options, [model_root(args) / "tts"], ctx.report, ctx)
+    audio = join_takes(pieces, **({} if mastering is None else {"peak": None}))
+    if mastering is not None:
+        audio = _mastered(audio, mastering, ctx.report)
+    report = ctx.report.as_dict()
+    shown = {
+        name: value for name, value in ctx.report.facts.items() if name != "changed" or args.show_changes
+    }
+    return audio, {**shown, "report": report}
+
+
+def _mastering(target: float):
+    from ..nodes.tts.mastering.options import MasterOptions
+
+    return MasterOptions(target_lufs=target, pause_s=0.0, join_reach_s=None)
+
+
+def _mastered(audio: MemoryAudio, options, report: Report) -> MemoryAudio:
+    from ..nodes.core.audio import MemoryAudio
+    from ..nodes.tts.master import master
+
+    done = master(audio.samples, audio.sample_rate, options, report)
+    return MemoryAudio(done.samples, done.sample_rate, audio.name)
+
+
+def _dialogue(given: str | None) -> dict[str, str]:
+    """Return speaker -> voice of "A=piper: joe,B=espeak: es"."""
+    voices: dict[str, str] = {}
+    for part in (given or "").split(",") if given is not None else ():
+        name, equals, voice = (p.strip() for p in part.partition("="))
+        if not (name and equals and voice):
+            raise ValueError(
+                f'--dialogue {given!r}: {part.strip()!r} is not NAME=VOICE, as in "A=piper: joe,B=espeak: es"'
+            )
+        if name.casefold() in {n.casefold() for n in voices}:
+            raise ValueError(f"--dialogue {given!r} has two voices for {name!r}")
+        voices[name] = voice
+    return voices
+
+
+def _sounds(names: Iterable[str], folder: Path) -> dict:
+    from ..nodes.core.audio import open_audio
+
+    found = {}
+    for name in names:
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"[sfx:{name}] lies outside the folder of sounds; give a name without '..'")
+        if not path.is_file():
+            raise ValueError(f"[sfx:{name}]: no file {path}; give its folder with --sounds")
+        found[name] = open_audio(path)
+    return found
+
+
+def _write(out: Path, audio: MemoryAudio) -> None:
+    import soundfile
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".part-{os.getpid()}{out.suffix}")
+    try:
+        soundfile.write(part, audio.samples.T, audio.sample_rate)
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)

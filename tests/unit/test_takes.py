@@ -1,0 +1,350 @@
+"""A script as pieces of speech: order, pauses, styles, speakers, sounds, streaming, memory. Rows 35-39."""
+
+import threading
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from speech_fakes import RATE, ToneEngine
+
+from talkinghead.nodes.core.audio import MemoryAudio
+from talkinghead.nodes.core.frames import RunContext, StageError
+from talkinghead.nodes.core.live_audio import LiveAudio
+from talkinghead.nodes.core.report import Report
+from talkinghead.nodes.tts import engines
+from talkinghead.nodes.tts.sample_engine import SAMPLE_VOICE, SampleEngine
+from talkinghead.nodes.tts.takes import (
+    SpeechOptions,
+    join_takes,
+    push_takes,
+    sounds_in,
+    speakers_in,
+    takes,
+)
+
+WORD = 160
+"""Samples of a word at RATE."""
+PAUSE, PARAGRAPH = 1600, 4000
+
+
+@pytest.fixture
+def tone(monkeypatch):
+    engine = ToneEngine()
+    others = {SAMPLE_VOICE: SampleEngine()}
+    monkeypatch.setattr(engines, "engine_for", lambda voice, roots=(): others.get(voice, engine))
+    engine.others = others
+    return engine
+
+
+def spoken(text, ctx=None, report=None, **options):
+    return list(
+        takes(text, SpeechOptions(**{"voice": "tone", "normalize": False, **options}), (), report, ctx)
+    )
+
+
+def lengths(pieces):
+    return [p.n_samples for p in pieces]
+
+
+def whole(pieces):
+    return np.concatenate([p.samples[0] for p in pieces])
+
+
+class TestPauses:
+    def test_between_sentences_and_paragraphs(self, tone):
+        pieces = spoken("Zero one two. Three four five.\n\nSix seven eight.", normalize=True)
+        assert lengths(pieces) == [3 * WORD, PAUSE + 3 * WORD, PARAGRAPH + 3 * WORD]
+        assert not pieces[-1].samples[0, :PARAGRAPH].any()
+        assert pieces[-1].phonemes == (("a", 0.5, pytest.approx(0.56)),)
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("one [pause:0.1] two", [WORD, 800 + WORD]),
+            ("one [pause:0.1][pause:300ms] two", [WORD, 3200 + WORD]),
+            ("[pause:1] one", [RATE + WORD]),
+            ("one [pause:1]", [WORD, RATE]),
+            ("one [rate:fast][/rate] two", [WORD, WORD]),
+        ],
+    )
+    def test_asked_for(self, tone, text, expected):
+        assert lengths(spoken(text)) == expected
+
+    def test_takes_the_place_of_the_one_between_sentences(self, tone):
+        text = "One two three. [pause:0.1] Four five six. Seven eight nine."
+        assert lengths(spoken(text, normalize=True)) == [3 * WORD, 800 + 3 * WORD, PAUSE + 3 * WORD]
+
+
+class TestStyle:
+    def test_rate_and_speed_go_to_the_engine(self, tone):
+        spoken("one [rate:0.8]two[/rate]", speed=1.5)
+        assert [a[2] for a in tone.asked] == [1.5, pytest.approx(1.2)]
+
+    @pytest.mark.parametrize("semitones", [-12, -3, 2, 12])
+    def test_pitch_moves_by_its_semitones_and_keeps_the_length(self, tone, semitones):
+        tone.rate = 48000
+        text = "word " * 50
+        plain, shifted = (whole(spoken(t))[500:-500] for t in (text, f"[pitch:{semitones}]{text}[/pitch]"))
+        peaks = [np.argmax(np.abs(np.fft.rfft(x, 1 << 20))) for x in (plain, shifted)]
+        assert len(shifted) == pytest.approx(len(plain), abs=2)
+        assert peaks[1] / peaks[0] == pytest.approx(2 ** (semitones / 12), rel=0.003)
+
+    def test_volume_and_emphasis(self, tone):
+        plain, loud, strong = spoken("a [volume:6]a[/volume] [emphasis]a[/emphasis]")
+        assert np.abs(loud.samples).max() / np.abs(plain.samples).max() == pytest.approx(10**0.3, rel=0.01)
+        assert strong.n_samples == pytest.approx(WORD / 0.9, abs=1)
+        assert np.abs(strong.samples).max() > 1.15 * np.abs(plain.samples).max()
+
+    def test_beyond_an_engine_it_is_said(self, tone):
+        tone.speeds = (0.5, 2.0)
+        report = Report()
+        spoken("[pitch:12]a[/pitch]", report=report, speed=0.5)
+        assert tone.asked[0][2] == 0.5
+        assert "speaks at 0.5..2 times its pace; 0.25 was asked" in report.text()
+
+
+class TestSpeakers:
+    TEXT = "Hello. [speaker:Ana]Yes please. [speaker:BOB]No.[/speaker] Well."
+
+    def test_each_has_a_voice_whatever_the_case(self, tone):
+        pieces = spoken(self.TEXT, voices={"ana": "tone a", "Bob": "tone b"})
+        assert [(p.speaker, p.voice, p.text) for p in pieces] == [
+            ("", "tone", "Hello."),
+            ("Ana", "tone a", "Yes please."),
+            ("BOB", "tone b", "No."),
+            ("", "tone", "Well."),
+        ]
+        assert speakers_in(self.TEXT) == ["", "Ana", "BOB"]
+
+    def test_without_a_voice_nothing_is_spoken(self, tone):
+        with pytest.raises(ValueError, match=r"no voice for the speaker 'BOB'; speakers with a voice: 'Ana'"):
+            takes(self.TEXT, SpeechOptions("tone", {"Ana": "tone"}, normalize=False))
+        assert not tone.asked
+
+    def test_voices_of_other_rates_and_levels_become_one_sound(self, tone, monkeypatch):
+        quiet = ToneEngine(16000, 0.02)
+        monkeypatch.setattr(
+            engines, "engine_for", lambda voice, roots=(): quiet if voice == "tone q" else tone
+        )
+        text = f"{'word ' * 20}. [speaker:Q]{'word ' * 20}.[/speaker]"
+        one, two = spoken(text, voices={"q": "tone q"})
+        assert one.sample_rate == two.sample_rate == 16000
+        assert one.n_samples == two.n_samples == 20 * 320
+        levels = [np.sqrt(np.mean(p.samples**2)) for p in (one, two)]
+        assert levels[0] == pytest.approx(levels[1], rel=0.05)
+        assert levels[0] == pytest.approx(0.1, rel=0.1)
+
+    def test_a_recording_is_heard_once_a_turn(self, tone):
+        n = SampleEngine()._clip().n_samples
+        report = Report()
+        text = "One two three. Four five six. [speaker:B]Seven. Eight.[/speaker] Nine."
+        pieces = spoken(text, voice=SAMPLE_VOICE, voices={"B": SAMPLE_VOICE}, normalize=True, report=report)
+        assert lengths(pieces) == [n] * 3
+        assert "always says 'Good evening." in report.text()
+        report = Report()
+        assert len(spoken(SampleEngine().sentence(), voice=SAMPLE_VOICE, report=report)) == 1
+        assert not report.warnings
+
+
+class TestSounds:
+    CLIP = MemoryAudio(np.full((2, 400), 0.5, np.float32), RATE)
+
+    def test_stand_where_they_are_written(self, tone):
+        text = "one [sfx:my bell.wav:-6] two"
+        pieces = spoken(text, sounds={"my bell.wav": self.CLIP})
+        assert lengths(pieces) == [WORD, 400, WORD]
+        assert pieces[1].samples[0, 200] == pytest.approx(0.5 * 10 ** (-6 / 20))
+        assert (pieces[1].text, pieces[1].voice) == ("my bell.wav", "")
+        assert sounds_in(text) == ["my bell.wav"]
+
+    def test_one_that_is_not_there_stops_all(self, tone):
+        with pytest.raises(ValueError, match=r"no sound 'x.wav' for \[sfx:x.wav\]"):
+            takes("one [sfx:x.wav]", SpeechOptions("tone", normalize=False))
+        assert not tone.asked
+
+
+class TestErrors:
+    @pytest.mark.parametrize("text", ["", " \n", "...", "[pause:1]"])
+    @pytest.mark.parametrize("normalize", [False, True])
+    def test_nothing_to_say(self, tone, text, normalize):
+        with pytest.raises(ValueError, match="nothing to say"):
+            takes(text, SpeechOptions("tone", normalize=normalize))
+
+    def test_only_emoji(self, tone):  # row 39
+        with pytest.raises(ValueError, match="nothing to say"):
+            takes("😀", SpeechOptions("tone"))
+
+    @pytest.mark.parametrize("speed", [0.49, 2.01, float("nan")])
+    def test_speed(self, speed):
+        with pytest.raises(ValueError, match=r"outside 0\.5\.\.2"):
+            SpeechOptions("tone", speed=speed)
+
+    def test_wrong_tags_are_found_before_a_word_is_spoken(self, tone):
+        with pytest.raises(ValueError, match="pausse"):
+            takes("a [pausse:1] b", SpeechOptions("tone"))
+        assert lengths(spoken("a [pausse:1] b", tags=False)) == [3 * WORD]
+        assert "(pausse:1)" in tone.asked[0][0]
+
+    def test_a_voice_that_breaks_comes_after_the_pieces_before(self, tone, monkeypatch):
+        monkeypatch.setattr(
+            tone,
+            "synthesize",
+            lambda text, *a: ToneEngine.synthesize(tone, text, *a) if "x" not in text else 1 / 0,
+        )
+        stream = takes("a [pause:1] b [pause:1] x", SpeechOptions("tone", normalize=False))
+        assert [next(stream).text for _ in range(2)] == ["a", "b"]
+        with pytest.raises(StageError, match="division") as e:
+            next(stream)
+        assert isinstance(e.value.__cause__, ZeroDivisionError)
+
+    @pytest.mark.parametrize("level", [np.nan, np.inf])
+    def test_no_finite_sound(self, tone, level):
+        tone.level = level
+        with pytest.raises(StageError, match="no finite sound"), np.errstate(invalid="ignore"):
+            spoken("a")
+
+    def test_silence_is_an_error_when_joined(self, tone):
+        tone.level = 0
+        with pytest.raises(ValueError, match="gave no sound"):
+            join_takes(spoken("a"))
+
+
+SCRIPT = (
+    "Rates rose 42.5 % to $3.5B [pause:0.3] on Monday. [speaker:B]Really, is that so?[/speaker] "
+    "[emphasis]Yes[/emphasis], said NASA.\n\nThe S&P 500 fell. hoy es Monday, 13999 € at 3:00."
+)
+
+
+class TestStreaming:
+    def options(self, **more):
+        return SpeechOptions("tone", {"B": "tone b"}, **more)
+
+    def test_streamed_equals_whole_and_one_thread(self, tone):
+        one = whole(takes(SCRIPT, self.options(), ctx=RunContext(overlap=False)))
+        two = whole(takes(SCRIPT, self.options(), ctx=RunContext(overlap=True)))
+        np.testing.assert_array_equal(one, two)
+        live = LiveAudio(RATE)
+        producer = threading.Thread(target=push_takes, args=(takes(SCRIPT, self.options()), live))
+        producer.start()
+        heard = np.concatenate(list(live.blocks()))
+        producer.join()
+        assert live.pushed == len(one)
+        assert len(heard) == 2 * len(one)
+
+    def test_the_first_one_comes_first_and_the_next_one_is_made_ahead(self, tone):
+        stream = takes(". ".join(f"number {i} of many" for i in range(50)), self.options())
+        before = threading.active_count()
+        next(stream)
+        assert threading.active_count() == before + 1
+        for _ in range(200):
+            if len(tone.asked) == 2:
+                break
+            time.sleep(0.01)
+        assert len(tone.asked) == 2  # the first, and the next one without being asked for
+        stream.close()
+        assert len(tone.asked) == 2
+        assert threading.active_count() == before
+
+    def test_seed(self, tone):  # row 35
+        before = np.random.get_state()[1].copy()
+        one, two, again = (whole(takes(SCRIPT, self.options(seed=s))) for s in (1, 2, 1))
+        np.testing.assert_array_equal(one, again)
+        assert len(one) == len(two)
+        assert not np.array_equal(one, two)
+        assert len({a[3] for a in tone.asked[: len(tone.asked) // 3]}) > 3  # sentences do not sound alike
+        np.testing.assert_array_equal(np.random.get_state()[1], before)
+
+    def test_memory_is_flat_over_200_sentences(self, tone):
+        tone.rate = 48000
+
+        def peak(count):
+            text = " ".join(f"This is sentence {i} of the 4.5 % test." for i in range(count))
+            tracemalloc.start()
+            n = sum(p.n_samples for p in takes(text, self.options(), ctx=RunContext(overlap=False)))
+            tone.asked.clear()
+            most = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            return most, n
+
+        peak(3)
+        (few, n_few), (many, n_many) = peak(20), peak(200)
+        assert n_many > 9 * n_few
+        assert many - few < 1 << 20, (
+            f"{few >> 10} KiB, {many >> 10} KiB; the speech has {n_many * 4 >> 10} KiB"
+        )
+
+    def test_a_listener_that_leaves_stops_the_speaker(self, tone):
+        live = LiveAudio(RATE, max_seconds=0.1)
+        listener = live.blocks()
+        failed = []
+
+        def produce():
+            try:
+                push_takes(takes(". ".join(["one two three"] * 400), self.options()), live)
+            except ValueError as e:
+                failed.append(str(e))
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        next(listener)
+        listener.close()
+        producer.join(10)
+        assert "nobody listens" in failed[0]
+        assert len(tone.asked) < 400
+        with pytest.raises(ValueError, match="does not fit"):
+            push_takes(takes("one", self.options()), LiveAudio(16000))
+
+
+class TestText:
+    def test_numbers_and_mixed_language_all_reach_the_voice(self, tone):  # row 38
+        report = Report()
+        spoken(SCRIPT, normalize=True, voices={"B": "tone b"}, report=report)
+        said = " ".join(a[0] for a in tone.asked)
+        for words in (
+            "forty-two point five percent",
+            "three point five billion dollars",
+            "S and P five hundred",
+        ):
+            assert words in said
+        for words in ("thirteen thousand nine hundred ninety-nine euros", "hoy es", "Monday"):
+            assert words in said
+        assert not any(c.isdigit() for c in said)
+        assert "'42.5 %' -> 'forty-two point five percent'" in report.facts["changed"]
+
+    def test_spanish(self, tone):
+        tone.language = "es"
+        report = Report()
+        spoken("La tasa subió un 42,5 % hasta 13999 € a las 3:00.", normalize=True, report=report)
+        said = tone.asked[0]
+        assert "cuarenta y dos coma cinco por ciento" in said[0]
+        assert said[4] == "es"
+        assert not report.warnings
+        tone.language = "en"
+        spoken("La tasa subió un 42,5 % hasta 13999 €.", normalize=True, report=report)
+        assert "is for en; text in es may sound foreign" in report.text()
+
+    def test_what_cannot_be_said_is_dropped_with_a_warning(self, tone):  # row 39
+        for normalize in (False, True):
+            report = Report()
+            spoken("button 😀 kitten https://example.org/z?a=1", normalize=normalize, report=report)
+            (line,) = report.warnings
+            assert "😀" in line
+            assert "example.org" in line
+            assert tone.asked[-1][0].split()[:2] == ["button", "kitten"]
+
+    @pytest.mark.parametrize("normalize", [False, True])
+    def test_long_text_is_cut_at_words_and_nothing_is_dropped(self, tone, normalize):  # row 37
+        text = ("seven words without any stop at all " * 25).strip()
+        spoken(text, normalize=normalize)
+        assert len(tone.asked) > 1
+        assert all(len(a[0]) <= 400 for a in tone.asked)
+        said = " ".join(a[0] for a in tone.asked).replace(",", "").rstrip(".").lower()
+        assert said == text
+
+    def test_a_report_names_the_first_changes_and_counts_all(self, tone):
+        report = Report()
+        spoken(" ".join(f"It rose {i}.5 % now." for i in range(2, 42)), normalize=True, report=report)
+        lines = report.facts["changed"].splitlines()
+        assert len(lines) == 22
+        assert lines[-1] == f"and {int(lines[0].split()[0]) - 20} more"
