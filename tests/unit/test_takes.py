@@ -233,7 +233,7 @@ class TestStreaming:
         assert len(heard) == 2 * len(one)
 
     def test_the_first_one_comes_first_and_the_next_one_is_made_ahead(self, tone):
-        stream = takes(". ".join(f"number {i} of many" for i in range(50)), self.options())
+        stream = takes(" ".join(f"This is number {i}." for i in range(50)), self.options())
         before = threading.active_count()
         next(stream)
         assert threading.active_count() == before + 1
