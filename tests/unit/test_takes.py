@@ -13,6 +13,7 @@ from talkinghead.nodes.core.frames import RunContext, StageError
 from talkinghead.nodes.core.live_audio import LiveAudio
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.tts import engines
+from talkinghead.nodes.tts.engines import PAUSE_S
 from talkinghead.nodes.tts.sample_engine import SAMPLE_VOICE, SampleEngine
 from talkinghead.nodes.tts.takes import (
     SpeechOptions,
@@ -130,17 +131,19 @@ class TestSpeakers:
         text = f"{'word ' * 20}. [speaker:Q]{'word ' * 20}.[/speaker]"
         one, two = spoken(text, voices={"q": "tone q"})
         assert one.sample_rate == two.sample_rate == 16000
-        assert one.n_samples == two.n_samples == 20 * 320
-        levels = [np.sqrt(np.mean(p.samples**2)) for p in (one, two)]
+        pause = round(PAUSE_S * 16000)
+        assert (one.n_samples, two.n_samples) == (20 * 320, pause + 20 * 320)
+        levels = [np.sqrt(np.mean(p.samples[:, -20 * 320 :] ** 2)) for p in (one, two)]
         assert levels[0] == pytest.approx(levels[1], rel=0.05)
         assert levels[0] == pytest.approx(0.1, rel=0.1)
 
     def test_a_recording_is_heard_once_a_turn(self, tone):
-        n = SampleEngine()._clip().n_samples
+        clip = SampleEngine()._clip()
+        n, pause = clip.n_samples, round(PAUSE_S * clip.sample_rate)
         report = Report()
         text = "One two three. Four five six. [speaker:B]Seven. Eight.[/speaker] Nine."
         pieces = spoken(text, voice=SAMPLE_VOICE, voices={"B": SAMPLE_VOICE}, normalize=True, report=report)
-        assert lengths(pieces) == [n] * 3
+        assert lengths(pieces) == [n, pause + n, pause + n]
         assert "always says 'Good evening." in report.text()
         report = Report()
         assert len(spoken(SampleEngine().sentence(), voice=SAMPLE_VOICE, report=report)) == 1
