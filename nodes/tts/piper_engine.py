@@ -233,12 +233,14 @@ def _session(model: bytes) -> Any:
     """Return a session of one thread.
 
     One thread is as fast as two here and gives the same sum everywhere. Without graph optimisation the
-    session opens in 0.4 instead of 1.3 CPU seconds, and speaks 5 % slower.
+    session opens in 0.4 instead of 1.3 CPU seconds, and speaks 5 % slower. Without its arena four voices take
+    0.75 GB instead of 1.43, at the same speed.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

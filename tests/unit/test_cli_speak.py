@@ -54,7 +54,7 @@ def test_tags_sounds_and_dialogue(tone, tmp_path, capsys):
     assert code == 0, err
     said = json.loads(out)
     assert said["voices"] == "narrator: tone, B: tone: y"
-    assert said["duration_s"] == pytest.approx((3 * 160 + 800 + 400) / RATE, abs=1e-3)
+    assert said["duration_s"] == pytest.approx((3 * 160 + 800 + 400 + 1600) / RATE, abs=1e-3)
     assert [a[1] for a in tone.asked] == ["tone", "tone", "tone: y"]
 
 

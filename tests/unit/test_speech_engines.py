@@ -277,7 +277,7 @@ class TestEspeak:
         (again,) = engine.synthesize(TEXT, "espeak: en-us")
         np.testing.assert_array_equal(one.audio, again.audio)
         (fast,) = engine.synthesize(TEXT, "espeak: en-us", 2.0)
-        assert 0.4 < len(fast.audio) / len(one.audio) < 0.7
+        assert 0.3 < len(fast.audio) / len(one.audio) < 0.7  # its pauses shrink more than its words
         assert 0.1 < np.abs(one.audio).max() <= 1
         assert one.phonemes[-1][2] == pytest.approx(len(one.audio) / one.sample_rate)
         assert "j" in "".join(p[0] for p in one.phonemes)
