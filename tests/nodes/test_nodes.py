@@ -17,6 +17,7 @@ ADVERTISED = {
     "TalkingHeadAvatarOptions", "TalkingHeadAvatarPreview", "TalkingHeadPreflight", "TalkingHeadEngine",
     "TalkingHeadCadence", "TalkingHeadDittoLoader", "TalkingHeadDittoMotion", "TalkingHeadDittoMotionSmooth",
     "TalkingHeadDittoMotionEdit", "TalkingHeadDittoRender", "TalkingHeadDittoAvatarOptions",
+    "TalkingHeadNormalizeText", "TalkingHeadMasterSpeech", "TalkingHeadSpeakDialogue",
 }  # fmt: skip
 
 
