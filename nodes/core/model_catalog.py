@@ -8,9 +8,9 @@ Where the numbers come from:
   Ditto's: revision and sizes from two unrelated public scripts (retrieved 2026-11-30); the sizes agree with the element
     counts of spec/ditto.md. No SHA-256 of these files was found;
   the v1.0 UNet and its json: published nowhere, so None;
-  Piper's voices: sizes and SHA-256 agree in at least three unrelated public projects each (retrieved 2026-11-30), which
-    pin different revisions of the same bytes; each voice has a revision at which one of them pins it. Licences as those
-    projects quote the voices' MODEL_CARD;
+  Piper's voices: SHA-256 agree in at least three, sizes in at least two unrelated public projects (retrieved
+    2026-11-30), which pin different revisions of the same bytes; the revision is one at which one of them pins the
+    voice. Licences as those projects quote the voices' MODEL_CARD;
   Kokoro: a release has no revision; size and SHA-256 agree in more than five unrelated public projects
     (retrieved 2026-11-30). A model-files-v1.1 with other bytes under the same name exists.
 Where a number is None the hub's own record (size, and the ETag, which is the SHA-256 of a large file and the git blob hash
