@@ -7,7 +7,12 @@ Where the numbers come from:
     third_party/external_files.bzl beside the addresses used here;
   Ditto's: revision and sizes from two unrelated public scripts (retrieved 2026-11-30); the sizes agree with the element
     counts of spec/ditto.md. No SHA-256 of these files was found;
-  the v1.0 UNet and its json: published nowhere, so None.
+  the v1.0 UNet and its json: published nowhere, so None;
+  Piper's voices: SHA-256 agree in at least three, sizes in at least two unrelated public projects (retrieved
+    2026-11-30), which pin different revisions of the same bytes; the revision is one at which one of them pins the
+    voice. Licences as those projects quote the voices' MODEL_CARD;
+  Kokoro: a release has no revision; size and SHA-256 agree in more than five unrelated public projects
+    (retrieved 2026-11-30). A model-files-v1.1 with other bytes under the same name exists.
 Where a number is None the hub's own record (size, and the ETag, which is the SHA-256 of a large file and the git blob hash
 of a small one) is checked instead, and the user is told.
 """
@@ -19,6 +24,7 @@ from dataclasses import dataclass
 
 _HUB_PAGE = "https://huggingface.co"
 _MEDIAPIPE = "https://storage.googleapis.com/mediapipe-assets"
+_KOKORO_RELEASE = "https://github.com/thewh1teagle/kokoro-onnx/releases/download/model-files-v1.0"
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,53 @@ _FACE_LIGHT = (
     ),
 )  # fmt: skip
 
+
+def _piper(path: str, revision: str, licence: str, model: tuple[int, str], config: tuple[int, str]) -> tuple:
+    """Return a voice's two files; model, config: (size, SHA-256)."""
+    name = path.rsplit("/", 1)[-1]
+    return tuple(
+        ModelFile(
+            f"tts/{name}{end}", licence, *known,
+            repo="rhasspy/piper-voices", revision=revision, path=f"{path}{end}",
+        )
+        for end, known in ((".onnx", model), (".onnx.json", config))
+    )  # fmt: skip
+
+
+_PIPER_US = _piper(
+    "en/en_US/ljspeech/medium/en_US-ljspeech-medium", "1162a9173d0ce503555aed757976b7a9912eae4c",
+    "MIT; trained on LJ Speech, public domain",
+    (63_531_379, "6f52a751e2349abe7a76735eb09dc1875298c77ea2342ffd2fef79ff81b87f22"),
+    (4_972, "141d612cc0a95ed7efc1ca936b845c2364967f2e9217c5dbfcf69fc4d6c65860"),
+)  # fmt: skip
+_PIPER_GB = _piper(
+    "en/en_GB/alba/medium/en_GB-alba-medium", "0d907f158acc877ddeebcbf827659ee13bea8bcd",
+    "CC BY 4.0",
+    (63_201_294, "401369c4a81d09fdd86c32c5c864440811dbdcc66466cde2d64f7133a66ad03b"),
+    (4_888, "aa965a2f02ecced632c2694e1fc72bbff6d65f265fab567ca945918c73dd89f4"),
+)  # fmt: skip
+_PIPER_ES = _piper(
+    "es/es_ES/davefx/medium/es_ES-davefx-medium", "1162a9173d0ce503555aed757976b7a9912eae4c",
+    "CC0",
+    (63_201_294, "6658b03b1a6c316ee4c265a9896abc1393353c2d9e1bca7d66c2c442e222a917"),
+    (4_817, "0e0dda87c732f6f38771ff274a6380d9252f327dca77aa2963d5fbdf9ec54842"),
+)  # fmt: skip
+
+
+def _kokoro(name: str, size: int, sha256: str) -> ModelFile:
+    return ModelFile(f"tts/kokoro/{name}", "Apache-2.0", size, sha256, url=f"{_KOKORO_RELEASE}/{name}")
+
+
+# Not the hub's onnx-community export: its styles are one file each, which the package kokoro-onnx does not read.
+_KOKORO = (
+    _kokoro(
+        "kokoro-v1.0.onnx", 325_532_387, "7d5df8ecf7d4b1878015a32686053fd0eebe2bc377234608764cc0ef3636a6c5"
+    ),
+    _kokoro(
+        "voices-v1.0.bin", 28_214_398, "bca610b8308e8d99f32e6fe4197e7ec01679264efed0cac9140fe9c29f1fbf7d"
+    ),
+)
+
 BUNDLES: dict[str, Bundle] = {
     bundle.name: bundle
     for bundle in (
@@ -182,6 +235,10 @@ BUNDLES: dict[str, Bundle] = {
         Bundle("face-light", "find faces, small and quick", _FACE_LIGHT),
         Bundle("dwpose", "find faces exactly as MuseTalk does", (_DWPOSE,)),
         Bundle("face-parsing", "cut masks exactly as MuseTalk does", (_FACE_PARSING,)),
+        Bundle("piper-en-us", "speak American English: Piper's voice ljspeech", _PIPER_US),
+        Bundle("piper-en-gb", "speak British English: Piper's voice alba", _PIPER_GB),
+        Bundle("piper-es", "speak Spanish: Piper's voice davefx", _PIPER_ES),
+        Bundle("kokoro", "speak in one of Kokoro's 54 voices, or a blend", _KOKORO),
     )
 }
 

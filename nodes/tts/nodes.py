@@ -11,7 +11,7 @@ from comfy_api.latest import io
 from ..comfy_nodes import ComfyContext, input_path, input_stamp, model_folders
 from ..core.audio import AudioClip, open_audio
 from ..core.report import Report
-from . import master_nodes, text_nodes
+from . import keep_nodes, master_nodes, text_nodes
 from .engines import engine_for, list_voices, speak
 from .voices import SampleEngine
 
@@ -273,4 +273,4 @@ def as_audio(samples: np.ndarray, sample_rate: int) -> dict:
     return {"waveform": torch.from_numpy(samples.copy())[None], "sample_rate": sample_rate}
 
 
-NODES = [*text_nodes.NODES, Speak, SpeakDialogue, *master_nodes.NODES]
+NODES = [*text_nodes.NODES, Speak, SpeakDialogue, *keep_nodes.NODES, *master_nodes.NODES]

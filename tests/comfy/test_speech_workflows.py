@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from itertools import pairwise
@@ -140,3 +141,41 @@ def test_a_dialogue_with_a_wrong_speaker_is_rejected(client):
     run = client.run(graph("dialogue", n1__text="[speaker:Anna] Good evening."))
     assert run.status == "rejected"
     assert "speaker 'Anna' has no voice here" in json.dumps(run.node_errors)
+
+
+def test_a_kept_take_spares_the_engine(client):
+    """The producer changes, so that ComfyUI's own cache does not know it; the key does not."""
+    prompt = {
+        "1": {"class_type": "TestTone", "inputs": {"samples": 4800, "sample_rate": 24000, "volume": 0.5}},
+        "2": {"class_type": "TalkingHeadKeepSpeech", "inputs": {"audio": ["1", 0], "key": "tone | spared"}},
+        "3": {"class_type": "PreviewAudio", "inputs": {"audio": ["2", 0]}},
+        "4": {"class_type": "PreviewAny", "inputs": {"source": ["2", 1]}},
+    }
+
+    def follow():
+        ran = []
+        run = client.run(
+            prompt, interrupt_when=lambda what, data: what == "executing" and ran.append(data.get("node"))
+        )
+        assert run.status == "success", run
+        [sound] = run.outputs["3"]["audio"]
+        samples, _ = soundfile.read(io.BytesIO(client.view(sound)))
+        return ran, samples, text(run, "4")
+
+    ran, first, report = follow()
+    assert "1" in ran
+    assert report.startswith("take: made and kept, 0.20 s")
+    prompt["1"]["inputs"]["volume"] = 0.25
+    ran, second, report = follow()
+    assert "2" in ran
+    assert "1" not in ran
+    assert report.startswith("take: from disk, 0.20 s")
+    np.testing.assert_array_equal(second, first)
+    prompt["2"]["inputs"]["key"] = "tone | another"
+    ran, third, _ = follow()
+    assert "1" in ran
+    assert np.abs(third).max() == pytest.approx(np.abs(first).max() / 2, rel=0.01)
+    prompt["2"]["inputs"]["key"] = " "
+    run = client.run(prompt)
+    assert run.status == "rejected"
+    assert "key is empty" in json.dumps(run.node_errors)

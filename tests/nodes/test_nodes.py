@@ -18,6 +18,7 @@ ADVERTISED = {
     "TalkingHeadCadence", "TalkingHeadDittoLoader", "TalkingHeadDittoMotion", "TalkingHeadDittoMotionSmooth",
     "TalkingHeadDittoMotionEdit", "TalkingHeadDittoRender", "TalkingHeadDittoAvatarOptions",
     "TalkingHeadNormalizeText", "TalkingHeadMasterSpeech", "TalkingHeadSpeakDialogue",
+    "TalkingHeadKeepSpeech",
 }  # fmt: skip
 
 

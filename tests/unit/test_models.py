@@ -33,6 +33,7 @@ from talkinghead.nodes.core.models import (
     safe_relative,
     search_roots,
 )
+from talkinghead.nodes.tts.voices import JOE, kokoro_files, piper_files
 
 
 def put(path, data: bytes = b"x"):
@@ -199,6 +200,28 @@ def test_bundles_by_name():
     assert bundle_of("79999_iter.pth")[0].name == "face-parsing"
     assert bundle_of("faces/79999_iter.pth")[1].size == 53_289_463
     assert bundle_of("other.pth") is None
+
+
+def test_voices_land_where_their_engines_look(tmp_path):
+    wanted = {
+        "piper-en-us": ["piper: en_US-ljspeech-medium"],
+        "piper-en-gb": ["piper: en_GB-alba-medium"],
+        "piper-es": ["piper: es_ES-davefx-medium"],
+    }
+    for name, voices in wanted.items():
+        root = tmp_path / name
+        for file in BUNDLES[name].files:
+            assert file.sha256
+            put(root / file.destination)
+        assert list(piper_files([root / "tts"])) == [JOE, *voices]
+    for file in BUNDLES["kokoro"].files:
+        assert file.sha256
+        put(tmp_path / "k" / file.destination)
+    found = kokoro_files([tmp_path / "k" / "tts"])
+    assert (found.model.name, found.styles.name) == ("kokoro-v1.0.onnx", "voices-v1.0.bin")
+    assert [total_text(BUNDLES[n].files) for n in (*wanted, "kokoro")] == [
+        "63.5 MB", "63.2 MB", "63.2 MB", "354 MB",
+    ]  # fmt: skip
 
 
 def test_size_text():
