@@ -81,9 +81,12 @@ def mesh_input(picture: np.ndarray, roi: Roi) -> np.ndarray:
     """Return the square as the mesh network takes it: (1, 256, 256, 3) float32 in 0..1, black outside the picture."""
     import cv2
 
-    turn = MESH_SIDE / roi.side * roi.axes
-    matrix = np.concatenate([turn, (MESH_SIDE / 2 - turn @ np.array(roi.centre))[:, None]], 1)
-    square = cv2.warpAffine(np.ascontiguousarray(picture), matrix, (MESH_SIDE, MESH_SIDE))
+    y, x = np.mgrid[:MESH_SIDE, :MESH_SIDE]
+    places = (np.stack([x, y], -1) - MESH_SIDE / 2) @ (roi.side / MESH_SIDE * roi.axes) + roi.centre
+    # To 1/32 of a pixel, as OpenCV 4.10's warpAffine, which the reference was made with; 5.0's does not round.
+    places = (np.floor(places * 32 + 0.5) / 32).astype(np.float32)
+    fixed, rest = cv2.convertMaps(places[..., 0], places[..., 1], cv2.CV_16SC2)
+    square = cv2.remap(np.ascontiguousarray(picture), fixed, rest, cv2.INTER_LINEAR)
     return (square.astype(np.float32) / 255)[None]
 
 

@@ -18,9 +18,6 @@ from .parity_recipe import DittoGoldens, seeded
 
 _PIXELS, _SHARES = Tolerance(1e-3), Tolerance(1e-5)
 _BLOB = Tolerance(4 / 255 + 1e-6)
-# OpenCV 4.10 rounds places to 1/32 pixel, 5.0 does not: at the checkerboard's edges of 220 levels that is up to 3.4
-# along each axis, and 5 where case 0, enlarged by 300 / 256, comes to lie between two thirty-seconds.
-_MESH_BLOB = Tolerance(5 / 255 + 1e-6, mean=1.5e-3)
 
 
 def detect(goldens: DittoGoldens) -> Iterator[Result]:
@@ -127,7 +124,7 @@ def _mesh(data: dict[str, np.ndarray], described: dict[str, Any]) -> Iterator[Re
     whole = mesh478.find_mesh(picture, lambda _: (regressors, scores), lambda _: raw)
     yield close("detect.roi", rois, _PIXELS)
     yield close("detect.mesh", points, _PIXELS)
-    yield close("detect.mesh_input", blobs, _MESH_BLOB)
+    yield close("detect.mesh_input", blobs, Tolerance(1e-6))
     yield close("detect.mesh_whole", {"512": (whole, data["lmk478.512"][0])}, _SHARES)
 
 
