@@ -36,7 +36,6 @@ _ABBREVIATED = re.compile(
 _ANSWER = re.compile(r"(?<=(?<!\w)[Nn]o\.)(?=\s+[^\W\d_a-záéíóúñü]|\s+[¿¡])")
 """After the answer "No.", which sentencex takes for the short form of "number"."""
 _LOWER = re.compile(r"\s*[\"'“‘«(]?[^\W\d_A-ZÁÉÍÓÚÑÜ¿¡]")
-_CAPITAL = re.compile(r"\s*[\"'“‘«(¿¡]?[^\W\d_a-záéíóúñü]")
 
 
 def _segment(language: str, text: str) -> list[str]:
