@@ -96,8 +96,10 @@ def test_changed_audio_renders_again_and_equals_a_fresh_run(client, comfy_server
     assert not {"3", "5", "6", "7"} & set(run.cached_nodes)
     changed = video(client, run)
     assert len(changed.frames) == 13
-    client.post("/free", {"unload_models": True, "free_memory": True})
-    again = video(client, run_well(client, prompt))
+    client.forget()
+    fresh = run_well(client, prompt)
+    assert not fresh.cached_nodes
+    again = video(client, fresh)
     assert torch.equal(again.frames, changed.frames)
 
 

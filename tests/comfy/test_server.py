@@ -124,9 +124,7 @@ def test_changed_audio_is_not_served_from_the_cache(client):
     assert not run.cached_nodes
     changed = video_of(client, run)
     assert not torch.equal(changed.frames, base.frames)
-    # An emptied cache: the executor starts anew before the next prompt.
-    status, _ = client.post("/free", {"unload_models": True, "free_memory": True})
-    assert status == 200
+    client.forget()
     fresh = run_well(client, stub_prompt(volume=0.84))
     assert not fresh.cached_nodes
     assert torch.equal(video_of(client, fresh).frames, changed.frames)

@@ -84,6 +84,23 @@ class Client:
         except ValueError:
             return status, {"error": text.decode(errors="replace")}
 
+    def forget(self) -> None:
+        """Have the server drop cached outputs and models, and return when it has.
+
+        `/free` only raises a flag, which the worker lowers after the prompt it takes next: a prompt queued at once
+        may still be answered from the cache. So a prompt of its own goes between.
+        """
+        status, answer = self.post("/free", {"unload_models": True, "free_memory": True})
+        if status != 200:
+            raise RuntimeError(f"/free answered {status}: {answer}")
+        between = {
+            "1": {"class_type": "PrimitiveInt", "inputs": {"value": 0}},
+            "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+        }
+        run = self.run(between)
+        if run.status != "success":
+            raise RuntimeError(f"the prompt after /free: {run}")
+
     def upload(self, path: Path, subfolder: str = "") -> dict:
         """Put a file of any kind into the input folder (the route calls the field image, whatever it is)."""
         edge = uuid.uuid4().hex
