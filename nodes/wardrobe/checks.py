@@ -49,7 +49,7 @@ def check_mask(
     mask = mask[None] if mask.ndim == 2 else mask
     if mask.ndim != 3 or not mask.numel() or not mask.is_floating_point():
         raise problem(
-            node, name, f"{mask.dtype} {tuple(mask.shape)}", "a MASK, float (frames, height, width)"
+            node, name, f"{mask.dtype} {tuple(mask.shape)}", "a MASK, float (frames, height, width) in 0..1"
         )
     height, width = mask.shape[1:]
     if size is not None and (width, height) != tuple(size):
@@ -69,6 +69,22 @@ def check_mask(
                 node, name, f"in {low:.4g}..{high:.4g} from frame {span.start}", "finite values in 0..1"
             )
     return mask if frames is None else mask.expand(frames, -1, -1)
+
+
+def check_pair(
+    node: str, first: tuple[str, torch.Tensor], second: tuple[str, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two MASKs, each given as (name, mask), as (T,H,W) of one size and length; one frame of either serves all."""
+    masks = [check_mask(node, name, mask) for name, mask in (first, second)]
+    n, (height, width) = max(len(m) for m in masks), masks[0].shape[1:]
+    one = check_mask(node, first[0], masks[0], n, fits=second[0])
+    return one, check_mask(node, second[0], masks[1], n, (width, height), first[0])
+
+
+def check_kind(node: str, name: str, value: object, kind: type, source: str) -> None:
+    """Raise ValueError unless `value` is a `kind`: a socket of any type lets everything through. `source`: who makes it."""
+    if not isinstance(value, kind):
+        raise problem(node, name, f"a {type(value).__name__}", f"what {source} gives")
 
 
 def check_images(

@@ -15,7 +15,7 @@ from ..core.frames import FrameStream, RunContext
 from .checks import check_choice, check_images, check_mask, problem, spans
 from .distance import bounds
 from .limits import BLOCKY_EDGES, BLOCKY_GRIDS, BLOCKY_MODES, BLOCKY_SHARE, RECTANGLE_LINES, THRESHOLD
-from .stitch import Full, PatchedStream, Stitch, as_float, full_shape, patch_images, store
+from .stitch import Full, PatchedStream, Stitch, as_float, check_source, patch_images, store
 
 NODE = "Wardrobe Composite"
 
@@ -93,17 +93,29 @@ def paint(frame: torch.Tensor, crop: torch.Tensor, alpha: torch.Tensor, stitch: 
     where = bounds((weight > 0).cpu().numpy())
     if where is None:
         return
-    area, weight = area[where], weight[where]
-    made = blend(as_float(area), crop[own][where].to(area.device, torch.float32), weight)
+    area, weight = area[where], weight[where].clamp(max=1)
+    old, new = as_float(area), crop[own][where].to(area.device, torch.float32)
+    made = blend(old, new, weight)
     # One sum tells whether anything is wrong; what and where only then.
-    if not bool(torch.isfinite(made.sum())) and not bool(torch.isfinite(made[weight > 0]).all()):
-        raise problem(
-            NODE, "generated", f"not finite inside the mask in frame {index}", "numbers; decode it anew"
-        )
+    if not bool(torch.isfinite(made.sum())):
+        # A NaN of the source is not there where alpha is 1.
+        made = torch.where((weight >= 1)[..., None], new, made)
+        _check_finite(made, {"generated": new, "source": old}, weight, index)
     if area.dtype == torch.float32:
         area.copy_(made)
     else:
         store(area, made, (weight > 0)[..., None])
+
+
+def _check_finite(
+    made: torch.Tensor, pixels: dict[str, torch.Tensor], weight: torch.Tensor, index: int
+) -> None:
+    inside = weight > 0
+    if bool(torch.isfinite(made[inside]).all()):
+        return
+    guilty = [name for name, frame in pixels.items() if not bool(torch.isfinite(frame[inside]).all())]
+    wanted = "numbers; decode it anew"
+    raise problem(NODE, guilty[0], f"not finite inside the mask in frame {index}", wanted)
 
 
 def blend(source: torch.Tensor, generated: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
@@ -111,14 +123,6 @@ def blend(source: torch.Tensor, generated: torch.Tensor, alpha: torch.Tensor) ->
     alpha = alpha[..., None]
     # torch.lerp counts from the nearer end, so it is exact at 1; at 0 a NaN or infinity would still come through.
     return torch.where(alpha <= 0, source, torch.lerp(source, generated, alpha))
-
-
-def check_source(node: str, name: str, source: Full, stitch: Stitch) -> None:
-    """Raise ValueError unless full frames are of the length and size the stitch was made for."""
-    shape = full_shape(node, name, source)
-    if shape != stitch.source:
-        got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (shape, stitch.source))
-        raise problem(node, name, got, f"{wanted}, what was cropped")
 
 
 def blockiness(mask: torch.Tensor) -> Blocky:

@@ -15,7 +15,16 @@ import torch
 
 from ..core.frames import RunContext
 from .checks import check_choice, check_mask, check_range, problem, spans
-from .limits import BAD_LENGTHS, CROP_MODES, FRAME_RULES, OVERFLOWS, THRESHOLD
+from .limits import (
+    ALIGN_LIMIT,
+    BAD_LENGTHS,
+    CROP_MODES,
+    FRAME_RULES,
+    OVERFLOWS,
+    PAD_FRACTION_LIMIT,
+    PAD_LIMIT_PX,
+    THRESHOLD,
+)
 from .plan import NODE, BoxRules, axis_size, even, kept_and_made, static_origin, tracked_origins
 from .stitch import Full, Stitch, as_float, full_chunks, full_shape
 
@@ -60,7 +69,9 @@ def subject_crop(
         ("on_bad_length", on_bad_length, BAD_LENGTHS),
     ):
         check_choice(NODE, name, value, options)
-    check_range(NODE, "align", rules.align, 2, 128)
+    check_range(NODE, "pad_fraction", rules.pad_fraction, 0, PAD_FRACTION_LIMIT)
+    check_range(NODE, "pad_px", rules.pad_px, 0, PAD_LIMIT_PX)
+    check_range(NODE, "align", rules.align, 2, ALIGN_LIMIT)
     if rules.align % 2:
         raise problem(NODE, "align", rules.align, "an even number: chroma has half the resolution")
     n, height, width = full_shape(NODE, "images", images)
@@ -146,8 +157,9 @@ def _static_boxes(
     for axis, (limit, low, high) in enumerate(
         zip(picture, found.min(0)[::2], found.max(0)[1::2], strict=True)
     ):
-        low, high = (int(v) for v in even(low, high))
-        size = axis_size(high - low, limit, rules, ("width", "height")[axis])
+        low, high = int(low), int(high)
+        first, last = even(low, high)
+        size = axis_size(high - low, limit, rules, ("width", "height")[axis], last - first)
         box.append((static_origin(low, high, size, limit), size))
     (x, w), (y, h) = box
     return np.repeat([[x, y, w, h]], len(found), 0), []
@@ -166,8 +178,10 @@ def _tracked_boxes(
     nearest = seen[np.abs(seen[None] - np.arange(len(found))[:, None]).argmin(1)]
     axes = []
     for axis, limit in enumerate(picture):
-        low, high = even(found[nearest, 2 * axis], found[nearest, 2 * axis + 1])
-        size = axis_size(int((high - low).max()), limit, rules, ("width", "height")[axis])
+        low, high = found[nearest, 2 * axis], found[nearest, 2 * axis + 1]
+        extent = int((high - low).max())
+        low, high = even(low, high)
+        size = axis_size(extent, limit, rules, ("width", "height")[axis], int((high - low).max()))
         axes.append((tracked_origins(low, high, size, limit, wrap), np.full(len(found), size)))
     (x, w), (y, h) = axes
     return np.stack([x, y, w, h], 1), notes

@@ -12,9 +12,9 @@ import torch
 
 from ..core.frames import RunContext
 from ..core.report import FrameList
-from .checks import check_mask, check_range, spans
+from .checks import check_pair, check_range, spans
 from .distance import grow
-from .limits import GHOST_PX, THRESHOLD
+from .limits import GHOST_PX, SHAPE_LIMIT_PX, THRESHOLD
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def ghost_check(
     import cv2
 
     node = "Ghost Check"
-    check_range(node, "tolerance_px", tolerance_px, 0, 64)
+    check_range(node, "tolerance_px", tolerance_px, 0, SHAPE_LIMIT_PX)
     check_range(node, "min_px", min_px, 0, 1_000_000)
-    result = check_mask(node, "occluders_result", occluders_result)
-    n, height, width = result.shape
-    source = check_mask(node, "occluders_source", occluders_source, n, (width, height), "occluders_result")
-    ghosts, found, worst = torch.zeros(result.shape), FrameList(), (0, 0)
+    result, source = check_pair(
+        node, ("occluders_result", occluders_result), ("occluders_source", occluders_source)
+    )
+    n, ghosts, found, worst = len(result), torch.zeros(result.shape), FrameList(), (0, 0)
     for span in spans(n, ctx):
         for i in range(span.start, span.stop):
             allowed = grow((source[i] >= THRESHOLD).cpu().numpy(), tolerance_px)

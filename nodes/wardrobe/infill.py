@@ -16,7 +16,7 @@ from ..core.frames import RunContext
 from ..core.report import FrameList
 from .checks import check_choice, check_images, check_mask, check_range, problem, spans
 from .distance import signed_distance
-from .limits import AREA_JUMP, CUT_DIFFERENCE, INFILL_MODES, THRESHOLD
+from .limits import AREA_JUMP, CUT_DIFFERENCE, GAP_LIMIT, INFILL_MODES, STRIDE_LIMIT, THRESHOLD
 
 NODE = "Mask Infill"
 _KEPT_FRAMES = 32
@@ -52,12 +52,10 @@ def mask_infill(
     """
     ctx = ctx or RunContext()
     check_choice(NODE, "mode", mode, INFILL_MODES)
-    check_range(NODE, "stride", stride, 1, 64)
-    check_range(NODE, "max_gap", max_gap, 1, 16)
+    check_range(NODE, "stride", stride, 1, STRIDE_LIMIT)
+    check_range(NODE, "max_gap", max_gap, 1, GAP_LIMIT)
     images = check_images(NODE, "images", images)
     n, height, width = images.shape[:3]
-    if len(mask) != n and mask.ndim == 3:
-        raise problem(NODE, "mask", f"{len(mask)} frames", f"{n} as images")
     mask = check_mask(NODE, "mask", mask, n, (width, height))
     if mode == "infill" and stride - 1 > max_gap:
         wanted = f"at most {max_gap + 1}: {stride - 1} frames in a row would be made; raise max_gap or lower stride"

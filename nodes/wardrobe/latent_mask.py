@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from ..core.frames import RunContext
-from .checks import check_choice, check_mask, check_range, problem, spans
+from .checks import check_choice, check_kind, check_mask, check_range, problem, spans
 from .distance import grow
-from .limits import GRIDS
+from .limits import GRIDS, LATENT_GROW_LIMIT_PX
 
 NODE = "Latent Mask"
 
@@ -101,7 +101,7 @@ def latent_mask(
     `grow_px`: 0..128, pixels by which the mask grows before (a Euclidean disc). ValueError if width or height are no
     multiple of a token; Subject Crop's align sees to that. 4 ms a frame on 736x960.
     """
-    check_range(NODE, "grow_px", grow_px, 0, 128)
+    check_range(NODE, "grow_px", grow_px, 0, LATENT_GROW_LIMIT_PX)
     mask = check_mask(NODE, "mask", mask)
     n, height, width = mask.shape
     cell = grid.cell
@@ -161,8 +161,9 @@ def vae_grid(vae: object) -> LatentGrid:
     """Return the grid that a ComfyUI VAE says it has.
 
     In this order: H3's own numbers (clip_length, vae_ratio_t ... on the network), `downscale_ratio` with a function for
-    the frames (asked for every length), an image VAE's plain factor, `temporal_compression_decode`. Tokens are taken to
-    be 2x2 latents for video VAEs below 32 px, 1 otherwise: larger than a model's own is only a wider superset.
+    the frames (asked for every length; H3's preview VAE says with it that it counts as H3 does), an image VAE's plain
+    factor, `temporal_compression_decode`. Tokens are taken to be 2x2 latents for video VAEs below 32 px, 1 otherwise:
+    larger than a model's own is only a wider superset.
     """
     network = getattr(vae, "first_stage_model", None)
     ratio_t, pad = getattr(network, "vae_ratio_t", None), getattr(network, "frame_pre_padding", 0)
@@ -172,7 +173,9 @@ def vae_grid(vae: object) -> LatentGrid:
         return LatentGrid("h3", int(network.vae_ratio), 2, (), cycle)
     ratio = getattr(vae, "downscale_ratio", None)
     if isinstance(ratio, (tuple, list)) and len(ratio) == 3 and callable(ratio[0]):
-        spatial = int(ratio[1])
+        spatial, h3 = int(ratio[1]), NAMED_GRIDS["h3"]
+        if spatial == h3.spatial and all(ratio[0](n) == len(h3.runs(n)) for n in (5, 22, 175)):
+            return h3
         return LatentGrid("vae", spatial, 2 if spatial < 32 else 1, (), (1,), ratio[0])
     temporal = getattr(vae, "temporal_compression_decode", None)
     frames = temporal() if callable(temporal) else None
@@ -190,6 +193,7 @@ def latents_of_frames(mask: LatentMask, latent: torch.Tensor) -> torch.Tensor:
 
     float32 (1,1,Tl,h,w) or (T,1,h,w), 1 where the sampler draws. ValueError if the latent has another size.
     """
+    check_kind("Apply Latent Mask", "latent_mask", mask, LatentMask, "Wardrobe Latent Mask")
     have = (latent.shape[2], *latent.shape[3:]) if latent.ndim == 5 else (latent.shape[0], *latent.shape[2:])
     if latent.ndim not in (4, 5) or have != mask.cells.shape:
         t, h, w = mask.cells.shape
@@ -210,6 +214,9 @@ def audio_length(mask: LatentMask, fps: float, rate: float) -> int:
 
 def fit_audio(latent: torch.Tensor, length: int) -> torch.Tensor:
     """Return an audio latent (..., time) cut or padded with zeros to `length`."""
+    if latent.ndim not in (3, 4):
+        wanted = "sound, (1, channels, time) or (1, channels, 2, time)"
+        raise problem("Apply Latent Mask", "audio_latent", tuple(latent.shape), wanted)
     have = latent.shape[-1]
     if have >= length:
         return latent[..., :length]
@@ -245,7 +252,11 @@ def _counted_runs(count: Callable[[int], int], n: int) -> tuple[int, ...]:
     counts = np.array([int(count(frames)) for frames in range(n + 1)][1:])
     if counts[-1] < 1:
         raise problem(NODE, "mask", f"{n} frames", "as many as the VAE makes a latent of")
-    added = np.flatnonzero(np.diff(counts, prepend=0) > 0)
+    steps = np.diff(counts, prepend=0)
+    if steps.min() < 0 or steps.max() > 1:
+        got = f"one whose latents grow by {steps.min()} to {steps.max()} a frame"
+        raise problem(NODE, "vae", got, "0 or 1; name the grid, or write it as custom")
+    added = np.flatnonzero(steps)
     complete = int(count(2)) == 1 or (np.diff(counts) == 1).all()
     ends = added + 1 if complete else np.append(added[1:], n)
     ends[-1] = n

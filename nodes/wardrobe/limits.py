@@ -13,12 +13,16 @@ MASK_SLACK = 1e-3
 
 ALIGN = 32
 """One token of MiniMax H3 is 2x2 latents of 16 px."""
+ALIGN_LIMIT = 128
 PAD_FRACTION = 0.12
+PAD_FRACTION_LIMIT, PAD_LIMIT_PX = 2.0, 1024
 CROP_MODES = ("static", "tracked")
 OVERFLOWS = ("pad", "shrink", "error")
 FRAME_RULES = ("none", "17k+5", "4k+1", "8k+1")
 BAD_LENGTHS = ("error", "trim", "repeat_last")
 
+SHAPE_LIMIT_PX = 64
+"""How far masks may grow, shrink, keep clear, fade or wander."""
 FEATHER_PX = 4
 FEATHER_MODES = ("inward", "hard")
 SLIT_MOUTH_PX = 2
@@ -26,6 +30,7 @@ SLIT_MOUTH_PX = 2
 CLEARANCE_WARNING_PX = 2
 """Each pixel of clearance eats slits from both sides: at 3 px all slits of 3 to 6 px are gone."""
 
+LATENT_GROW_LIMIT_PX = 128
 GRIDS = ("auto", "h3", "wan", "ltx", "sd", "custom")
 AUDIO_MODES = ("keep", "regenerate", "follow")
 AUDIO_RATE = 40
@@ -52,7 +57,7 @@ POISSON_BORDER_PX = 2
 """Unpadded masks at the border are off by 18 levels, padded ones by 1."""
 
 MATTES = ("hard", "soft", "colour_line")
-BAND_PX = 4
+BAND_PX, BAND_LIMIT_PX = 4, 16
 CORE_PX = 2
 """Hand and garment colours are taken this far from the hand's outline, where pixels are not mixed."""
 
@@ -63,6 +68,8 @@ INFILL_MODES = ("stabilise", "infill")
 AREA_JUMP = 0.3
 CUT_DIFFERENCE = 0.25
 """Mean absolute difference of neighbours above which there is a cut."""
+
+STRIDE_LIMIT, GAP_LIMIT = 64, 16
 
 GHOST_PX = 4
 """How far hands may wander between source and result before they count as a second pair."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import uuid
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -27,6 +30,10 @@ NODE = "Mask Cache"
 SUFFIX = ".wmask"
 _FORMAT = "talkinghead-wmask"
 _HEAD_LIMIT = 4096
+_DEFLATE_MOST = 1032
+"""Bytes that one byte of a deflated stream can stand for at most."""
+_FOLDER_BYTES = 200
+_FOLDER_NAMES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 MAX_PIXELS = 1 << 33
 """Pixels of a clip that a file may claim to have: 4000 frames of 1080x1920."""
 
@@ -35,13 +42,34 @@ class MaskFileError(ValueError):
     """A file that is not a whole mask of this version; the message says which and why."""
 
 
+def folder_below(root: Path, name: str) -> Path:
+    """Return the folder `name` ("a" or "a/b") below `root`, which is nowhere else on any system.
+
+    ValueError for what leads out of `root`, also by a link, and for names that Windows cannot make.
+    """
+    wanted = "a folder below ComfyUI's output folder such as wardrobe_masks or masks/anna"
+    path = PurePosixPath(name.strip().replace("\\", "/"))
+    for part in path.parts:
+        if re.search(r'[<>:"|?*/\x00-\x1f\ud800-\udfff]', part) or part.endswith((".", " ")):
+            raise problem(NODE, "subfolder", repr(name), wanted)
+        if _FOLDER_NAMES.fullmatch(part) or len(part.encode()) > _FOLDER_BYTES:
+            raise problem(NODE, "subfolder", repr(name), wanted)
+    root = root.resolve()
+    folder = (root / path).resolve()
+    if folder == root or not folder.is_relative_to(root):
+        raise problem(NODE, "subfolder", repr(name), wanted)
+    return folder
+
+
 def content_key(images: torch.Tensor, key: str, ctx: RunContext | None = None) -> str:
     """Return the name of a mask: blake2b over shape, all frames as 8 bits, `key` and the format's version.
 
     9 ms a frame on 736x960. One bit of a level in one pixel of one frame makes another name.
     """
     images = check_images(NODE, "images", images)
-    digest = hashlib.blake2b(f"{CACHE_VERSION} {tuple(images.shape)} {key}".encode(), digest_size=20)
+    # A widget may hold anything that JSON can, half a surrogate pair too.
+    text = f"{CACHE_VERSION} {tuple(images.shape)} {key}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=20)
     for span in spans(len(images), ctx):
         for frame in images[span]:
             eight = frame.cpu().float().nan_to_num().clamp(0, 1).mul(255).round().to(torch.uint8)
@@ -78,38 +106,51 @@ def read_mask(path: Path, key: str, size: tuple[int, int, int] | None = None) ->
         key: the name it must have been written for.
         size: (T, H, W) it must have.
 
-    MaskFileError for a foreign, truncated or damaged file, another version, key or size.
+    MaskFileError for a foreign, truncated or damaged file, another version, key or size. Nothing is reserved for what a
+    head claims before the file is long enough for it.
     """
     with path.open("rb") as f:
         n, height, width = _read_head(f, path, key, size)
-        index = f.read(4 * n)
-        if len(index) < 4 * n:
-            raise MaskFileError(f"{path.name} ends in its index")
-        lengths = np.frombuffer(index, "<u4")
         row = (height * width + 7) // 8
+        lengths = _read_index(f, path, n, row)
         mask = torch.empty(n, height, width)
         for t, length in enumerate(lengths):
-            data = f.read(int(length))
-            if len(data) < length:
-                raise MaskFileError(f"{path.name} ends in frame {t} of {n}")
-            mask[t] = torch.from_numpy(_unpack(data, row, height * width, path, t).reshape(height, width))
-        if f.read(1):
-            raise MaskFileError(f"{path.name} is longer than its index says")
+            frame = _unpack(f.read(length), row, height * width, path, t)
+            mask[t] = torch.from_numpy(frame.reshape(height, width))
     return mask
 
 
-def _read_head(f, path: Path, key: str, size: tuple[int, int, int] | None) -> tuple[int, int, int]:
+def _read_index(f: BinaryIO, path: Path, n: int, row: int) -> list[int]:
+    """Return the byte length of every frame, `row` bytes each when unpacked, after comparing them with the file's."""
+    start, end = f.tell(), os.fstat(f.fileno()).st_size
+    if end - start < 4 * n:
+        raise MaskFileError(f"{path.name} ends in its index")
+    lengths = np.frombuffer(f.read(4 * n), "<u4").astype(np.int64)
+    ends = start + 4 * n + np.cumsum(lengths)
+    if ends[-1] > end:
+        raise MaskFileError(f"{path.name} ends in frame {int(np.argmax(ends > end))} of {n}")
+    if ends[-1] < end:
+        raise MaskFileError(f"{path.name} is longer than its index says")
+    small = np.flatnonzero(lengths * _DEFLATE_MOST < row)
+    if small.size:
+        t = int(small[0])
+        raise MaskFileError(f"{path.name}: frame {t} is damaged ({lengths[t]} bytes cannot hold {row})")
+    return [int(length) for length in lengths]
+
+
+def _read_head(f: BinaryIO, path: Path, key: str, size: tuple[int, int, int] | None) -> tuple[int, int, int]:
     line = f.readline(_HEAD_LIMIT)
     try:
         head = json.loads(line)
         kind, version, shape = head["format"], head["version"], tuple(int(v) for v in head["shape"])
-    except (ValueError, KeyError, TypeError) as e:
+        pixels = math.prod(shape)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as e:
         raise MaskFileError(f"{path.name} is not a {SUFFIX} file") from e
     if kind != _FORMAT or version != CACHE_VERSION:
         raise MaskFileError(
             f"{path.name} is {kind} version {version}; this one reads {_FORMAT} {CACHE_VERSION}"
         )
-    if len(shape) != 3 or min(shape) < 1 or np.prod(np.array(shape, np.float64)) > MAX_PIXELS:
+    if len(shape) != 3 or min(shape) < 1 or pixels > MAX_PIXELS:
         raise MaskFileError(f"{path.name} claims to hold {shape}")
     if head.get("key") != key:
         raise MaskFileError(f"{path.name} was written for another clip")
@@ -121,11 +162,11 @@ def _read_head(f, path: Path, key: str, size: tuple[int, int, int] | None) -> tu
 def _unpack(data: bytes, row: int, pixels: int, path: Path, t: int) -> np.ndarray:
     unzip = zlib.decompressobj()
     try:
-        raw = unzip.decompress(data, row)
+        raw = unzip.decompress(data, row + 1)
     except zlib.error as e:
         raise MaskFileError(f"{path.name}: frame {t} is damaged ({e})") from e
-    if len(raw) != row or not unzip.eof and unzip.unconsumed_tail:
-        raise MaskFileError(f"{path.name}: frame {t} is {len(raw)} bytes, {row} are expected")
+    if len(raw) != row or not unzip.eof or unzip.unused_data:
+        raise MaskFileError(f"{path.name}: frame {t} is damaged ({len(raw)} bytes, {row} are expected)")
     return np.unpackbits(np.frombuffer(raw, np.uint8), count=pixels).astype(np.float32)
 
 

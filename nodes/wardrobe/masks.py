@@ -12,9 +12,16 @@ import numpy as np
 import torch
 
 from ..core.frames import RunContext
-from .checks import check_choice, check_mask, check_range, spans
+from .checks import check_choice, check_mask, check_pair, check_range, spans
 from .distance import bounds, grow, inside_distance, opened
-from .limits import CLEARANCE_WARNING_PX, FEATHER_MODES, FEATHER_PX, SLIT_MOUTH_PX, THRESHOLD
+from .limits import (
+    CLEARANCE_WARNING_PX,
+    FEATHER_MODES,
+    FEATHER_PX,
+    SHAPE_LIMIT_PX,
+    SLIT_MOUTH_PX,
+    THRESHOLD,
+)
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,12 @@ def subtract_occluders(
     5 ms a frame for each growth on 736x960. ValueError for masks that do not fit each other.
     """
     node = "Subtract Occluders"
-    check_range(node, "grow_px", grow_px, -64, 64)
-    check_range(node, "clearance_px", clearance_px, 0, 64)
-    mask, occluders = check_mask(node, "mask", mask), check_mask(node, "occluders", occluders)
-    n = max(len(mask), len(occluders))
-    size = (mask.shape[2], mask.shape[1])
-    mask = check_mask(node, "mask", mask, n, fits="occluders")
-    occluders = check_mask(node, "occluders", occluders, n, size, fits="mask")
+    check_range(node, "grow_px", grow_px, -SHAPE_LIMIT_PX, SHAPE_LIMIT_PX)
+    check_range(node, "clearance_px", clearance_px, 0, SHAPE_LIMIT_PX)
+    check_range(node, "threshold", threshold, 0, 1)
+    mask, occluders = check_pair(node, ("mask", mask), ("occluders", occluders))
     paint, free, facts = torch.empty(mask.shape), torch.empty(mask.shape), _Facts()
-    for span in spans(n, ctx):
+    for span in spans(len(mask), ctx):
         for i in range(span.start, span.stop):
             garment = (mask[i] >= threshold).cpu().numpy()
             hands = (occluders[i] >= threshold).cpu().numpy()
@@ -96,7 +100,8 @@ def pixel_mask(
     between two fingers, gets 1: a feather would leave nothing of it. `hard`: 1 inside. 16 ms a frame on 736x960.
     """
     node = "Pixel Mask"
-    check_range(node, "feather_px", feather_px, 0, 64)
+    check_range(node, "feather_px", feather_px, 0, SHAPE_LIMIT_PX)
+    check_range(node, "threshold", threshold, 0, 1)
     check_choice(node, "feather_mode", feather_mode, FEATHER_MODES)
     mask = check_mask(node, "mask", mask)
     hard = feather_mode == "hard" or feather_px == 0
@@ -124,15 +129,22 @@ def inward_feather(inside: np.ndarray, px: int, keep_thin: bool) -> np.ndarray:
 
 
 def _thin(mask: np.ndarray, px: int, distance: np.ndarray) -> np.ndarray:
-    """Return what a disc of radius `px` cannot reach, but for the tips of corners (0.2 px^2 of a right angle): at full
-    alpha they would stand as dots in the feathered outline."""
+    """Return what a disc of radius `px` cannot reach, but for the tips of corners: at full alpha they would stand as dots
+    in the feathered outline.
+
+    The tip of a right angle has an area of 0.2 px^2, which is 2.5 times the square of its depth, a blunter one less, that
+    of 60 degrees 0.7 px^2. A slit of 3x20 px has 15 times the square of its depth, however wide the feather is.
+    """
     import cv2
 
     thin = mask & ~opened(mask, px, distance)
-    _, labels, stats, _ = cv2.connectedComponentsWithStats(thin.view(np.uint8), connectivity=8)
-    large = stats[:, cv2.CC_STAT_AREA] > px * px / 2
-    large[0] = False  # all that is not thin
-    thin = large[labels]
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(thin.view(np.uint8), connectivity=8)
+    area, depth = stats[:, cv2.CC_STAT_AREA], np.zeros(count, np.float32)
+    np.maximum.at(depth, labels[thin], distance[thin])
+    long = (depth >= 2) & (area > 5 * depth**2)  # single rows of a jagged outline have a depth of 1
+    kept = (area > px * px / 2) | long
+    kept[0] = False  # all that is not thin
+    thin = kept[labels]
     # Where a slit opens into the garment the disc reaches into it; not from single pixels of a jagged outline.
     return thin | grow(thin & (distance > 1.5), SLIT_MOUTH_PX)
 
@@ -160,7 +172,7 @@ class _Facts:
             f"frames: {len(self.hidden)}; grown by {grow_px} px, clearance {clearance_px} px",
             f"garment {self.garment} px, hands {self.hands} px, to paint {self.paint} px",
             f"hidden by hands: {np.mean(self.hidden):.1f} % of the garment, {max(self.hidden):.1f} % at most "
-            f"(frame {int(np.argmax(self.hidden))})",
+            f"(frame {int(np.argmax(self.hidden))}); frame by frame: " + _runs_text(self.hidden),
         ]
         if self.slit:
             lines.append(f"narrowest gap between fingers to paint: {self.slit[0]} px (frame {self.slit[1]})")
@@ -172,6 +184,18 @@ class _Facts:
         if not self.paint:
             lines.append("warning: nothing is left to paint")
         return "\n".join(lines)
+
+
+def _runs_text(percents: list[float]) -> str:
+    """Return whole percents as "0-4 12, 5 13": frames and what they have in common."""
+    parts, start, rounded = [], 0, [round(p) for p in percents]
+    for i in range(1, len(rounded) + 1):
+        if i == len(rounded) or rounded[i] != rounded[start]:
+            parts.append(
+                f"{start}-{i - 1} {rounded[start]}" if i - 1 > start else f"{start} {rounded[start]}"
+            )
+            start = i
+    return ", ".join(parts)
 
 
 def narrowest_gap(paint: np.ndarray, hands: np.ndarray, limit: int = 32) -> int | None:

@@ -13,10 +13,10 @@ import torch
 
 from ..core.frames import RunContext
 from ..core.metrics import LUMA, ssim
-from .checks import check_mask, problem
-from .composite import blockiness, check_source
+from .checks import check_mask
+from .composite import blockiness
 from .limits import THRESHOLD
-from .stitch import Full, Stitch, as_float, full_shape, paired_runs
+from .stitch import Full, Stitch, as_float, check_full, check_source, full_shape, paired_runs
 
 NODE = "Wardrobe Metrics"
 HEAT_SIDE = 512
@@ -43,9 +43,10 @@ class Measures:
     blocky: float
 
     def as_dict(self) -> dict:
-        """Return the numbers for JSON: an infinite PSNR as the text "inf", what cannot be measured as None."""
-        found = asdict(self)
-        return {k: "inf" if v == float("inf") else None if v != v else v for k, v in found.items()}
+        """Return the numbers for JSON, which knows no infinity: an infinite one as the text "inf" or "-inf" (pixels that
+        are not finite), what cannot be measured as None."""
+        endless = {float("inf"): "inf", float("-inf"): "-inf"}
+        return {k: None if v != v else endless.get(v, v) for k, v in asdict(self).items()}
 
 
 def measure(
@@ -69,9 +70,7 @@ def measure(
     """
     ctx = ctx or RunContext()
     shape = full_shape(NODE, "source", source)
-    if full_shape(NODE, "result", result) != shape:
-        got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (full_shape(NODE, "result", result), shape))
-        raise problem(NODE, "result", got, f"{wanted} as source")
+    check_full(NODE, "result", result, shape, "as source")
     if stitch is None:
         stitch, fits = Stitch.whole(shape), "source"
     else:
@@ -109,6 +108,7 @@ class _Sums:
         self.first: np.ndarray | None = None
         self.before: tuple[np.ndarray, np.ndarray] | None = None
 
+    @np.errstate(invalid="ignore")  # infinite pixels count as changed
     def add(
         self, old: np.ndarray, new: np.ndarray, alpha: np.ndarray, hands: np.ndarray | None, at: int
     ) -> None:
@@ -146,6 +146,7 @@ class _Sums:
             return 1.0 if np.array_equal(*pair) else float("nan")
         return ssim(*pair)
 
+    @np.errstate(divide="ignore")  # an infinite error is -inf dB
     def measures(self, blocky: float) -> Measures:
         psnr = [
             float("inf") if e == 0 else float(10 * np.log10(c / e))
@@ -189,7 +190,7 @@ def _on_frame(mask: torch.Tensor, stitch: Stitch, index: int) -> np.ndarray:
     full = np.zeros((height, width), np.float32)
     if index < stitch.kept:
         area, own = stitch.window(index)
-        full[area] = mask[index][own].cpu().numpy()
+        full[area] = mask[index][own].cpu().float().numpy()
     return full
 
 

@@ -71,4 +71,8 @@ def _lower_face(width: int, height: int) -> np.ndarray:
     soft = cv2.GaussianBlur(mask, (_KERNEL, _KERNEL), _SIGMA) * mask
     if (width, height) == (_BOX_SIDE, _BOX_SIDE):
         return soft
-    return cv2.resize(soft, (width, height), interpolation=cv2.INTER_LINEAR)
+    scaled = cv2.resize(soft, (width, height), interpolation=cv2.INTER_LINEAR)
+    # Cut once more: between the last pixel inside and the first outside it would fade over the box's edge.
+    y, x = np.ogrid[0:height, 0:width]
+    x, y = (x + 0.5) / width * _BOX_SIDE, (y + 0.5) / height * _BOX_SIDE
+    return scaled * ((x >= x1) & (x < x2) & (y >= y1) & (y < y2))

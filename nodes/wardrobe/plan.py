@@ -35,16 +35,17 @@ class BoxRules:
         return math.ceil(extent / self.align) * self.align
 
 
-def axis_size(extent: int, limit: int, rules: BoxRules, axis: str) -> int:
+def axis_size(extent: int, limit: int, rules: BoxRules, axis: str, span: int = 0) -> int:
     """Return the box's side for a subject of `extent` pixels in a picture of `limit`.
 
-    With its room if that fits, without it otherwise; then `overflow` decides. ValueError for "error", and for a picture
+    `span`: pixels between the even positions that hold the subject; a box with an even origin has as many at least. With
+    its room if that fits, without it otherwise; then `overflow` decides. ValueError for "error", and for a picture
     smaller than `align` that must not be padded.
     """
-    size = rules.aligned(rules.padded(extent))
+    size = rules.aligned(max(rules.padded(extent), span))
     largest = limit // rules.align * rules.align
     if size > largest:
-        size = rules.aligned(extent)
+        size = rules.aligned(max(extent, span))
     if size <= largest or rules.overflow == "pad":
         return size
     if rules.overflow == "shrink" and largest:

@@ -11,11 +11,20 @@ import torch
 
 from ..core.frames import FrameStream, RunContext
 from .checks import check_choice, check_images, check_mask, check_range, problem
-from .composite import check_source
 from .distance import bounds, inside_distance, outside_distance
-from .limits import BAND_PX, CORE_PX, MATTES, THRESHOLD
+from .limits import BAND_LIMIT_PX, BAND_PX, CORE_PX, MATTES, THRESHOLD
 from .masks import inward_feather
-from .stitch import Full, PatchedStream, Stitch, as_float, full_shape, patch_images, store
+from .stitch import (
+    Full,
+    PatchedStream,
+    Stitch,
+    as_float,
+    check_full,
+    check_source,
+    full_shape,
+    patch_images,
+    store,
+)
 
 NODE = "Repaste"
 _MIN_CONTRAST = 0.05
@@ -46,11 +55,9 @@ def repaste(
     """
     ctx = ctx or RunContext()
     check_choice(NODE, "matte", matte, MATTES)
-    check_range(NODE, "band_px", band_px, 0, 16)
+    check_range(NODE, "band_px", band_px, 0, BAND_LIMIT_PX)
     shape = full_shape(NODE, "base", base)
-    if full_shape(NODE, "source", source) != shape:
-        got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (full_shape(NODE, "source", source), shape))
-        raise problem(NODE, "source", got, f"{wanted} as base")
+    check_full(NODE, "source", source, shape, "as base")
     if stitch is None:
         stitch = Stitch.whole(shape)
         occluders = check_mask(NODE, "occluders", occluders, shape[0], (shape[2], shape[1]), "base")

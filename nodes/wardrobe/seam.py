@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..core.frames import RunContext
-from .checks import check_choice, check_images, check_mask, problem, spans
+from .checks import check_choice, check_images, check_kind, check_mask, problem, spans
 from .distance import bounds, grow
 from .latent_mask import LatentMask
 from .limits import (
@@ -58,6 +58,8 @@ def seam_blend(
     n, (height, width) = len(generated), generated.shape[1:3]
     source = check_images(NODE, "source", source, n, (width, height), "generated")
     mask = check_mask(NODE, "mask", mask, n, (width, height), "generated")
+    if latent_mask is not None:
+        check_kind(NODE, "latent_mask", latent_mask, LatentMask, "Wardrobe Latent Mask")
     if latent_mask is not None and latent_mask.source != (n, height, width):
         got, wanted = (f"of {t} frames of {w}x{h}" for t, h, w in (latent_mask.source, (n, height, width)))
         raise problem(NODE, "latent_mask", got, f"{wanted}, as generated")
@@ -69,8 +71,10 @@ def seam_blend(
     made = torch.empty_like(generated, dtype=torch.float32, device="cpu")
     for span in spans(n, ctx):
         for i in range(span.start, span.stop):
-            done = frame(_pixels(generated[i]), _pixels(source[i]), mask[i].cpu().numpy())
-            made[i] = torch.from_numpy(done)
+            new = _pixels(generated[i])
+            done = frame(new, _pixels(source[i]), mask[i].cpu().float().numpy())
+            # What is not finite stays so: the compositor refuses it, instead of showing it black.
+            made[i] = torch.from_numpy(np.where(np.isfinite(new), done, new))
     return made
 
 
@@ -120,7 +124,7 @@ def _context_gain(
             painted = (mask[i] > 0).cpu().numpy()
             context = ~(grow(painted, CONTEXT_MARGIN_PX) if drawn is None else drawn[i - span.start])
             new, old = _pixels(generated[i])[context], _pixels(source[i])[context]
-            known = np.isfinite(new).all(1)
+            known = np.isfinite(new).all(1) & np.isfinite(old).all(1)
             fits[i] = fit_gain(new[known], old[known])
     blind = int(np.isnan(fits).any((1, 2)).sum())
     if blind:
@@ -140,11 +144,16 @@ def _reinhard(new: np.ndarray, old: np.ndarray, alpha: np.ndarray) -> np.ndarray
     import cv2
 
     area = bounds(alpha > 0)
-    part = None if area is None else alpha[area] >= THRESHOLD
-    if part is None or int(part.sum()) < _MIN_PX:
+    if area is None:
         return new
-    lab = cv2.cvtColor(np.nan_to_num(new[area]), cv2.COLOR_RGB2LAB)
-    own, wanted = lab[part], cv2.cvtColor(old[area], cv2.COLOR_RGB2LAB)[part]
+    part = alpha[area] >= THRESHOLD
+    part &= np.isfinite(new[area]).all(2) & np.isfinite(old[area]).all(2)
+    if int(part.sum()) < _MIN_PX:
+        return new
+    lab, there = (
+        cv2.cvtColor(np.nan_to_num(x[area], posinf=1, neginf=0), cv2.COLOR_RGB2LAB) for x in (new, old)
+    )
+    own, wanted = lab[part], there[part]
     spread = (wanted.std(0) / np.maximum(own.std(0), 1e-3)).clip(*SPREAD_RANGE)
     matched = cv2.cvtColor(
         ((lab - own.mean(0)) * spread + wanted.mean(0)).astype(np.float32), cv2.COLOR_LAB2RGB

@@ -39,12 +39,25 @@ def full_output(made: Full, ctx: ComfyContext) -> io.NodeOutput:
     return io.NodeOutput(blocked, made, ctx.report.text())
 
 
-def threshold_input() -> io.Float.Input:
+def choice_input(
+    name: str, options: tuple[str, ...], tooltip: str, default: str | None = None
+) -> io.Combo.Input:
+    """Return a list of words; the first is the default unless another is given."""
+    return io.Combo.Input(name, options=list(options), default=default or options[0], tooltip=tooltip)
+
+
+def whole_input(
+    name: str, default: int, limits: tuple[int, int], tooltip: str, optional: bool = False
+) -> io.Int.Input:
+    """Return a whole number, of pixels or frames as `tooltip` says, within `limits`."""
+    low, high = limits
+    return io.Int.Input(name, default=default, min=low, max=high, tooltip=tooltip, optional=optional)
+
+
+def threshold_input(
+    tooltip: str = "Mask value from which a pixel is inside; 0.5 is where a tracker's soft edge has its outline.",
+    optional: bool = False,
+) -> io.Float.Input:
     return io.Float.Input(
-        "threshold",
-        default=THRESHOLD,
-        min=0.0,
-        max=1.0,
-        step=0.01,
-        tooltip="Mask value from which a pixel is inside; 0.5 is where a tracker's soft edge has its outline.",
+        "threshold", default=THRESHOLD, min=0.0, max=1.0, step=0.01, tooltip=tooltip, optional=optional
     )

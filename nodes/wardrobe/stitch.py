@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..core.frames import FrameStream, RunContext
-from .checks import check_images, problem
+from .checks import check_images, check_kind, problem
 from .limits import CHUNK
 
 
@@ -73,6 +73,20 @@ def full_shape(node: str, name: str, full: Full) -> tuple[int, int, int]:
             raise problem(node, name, f"a stream of {info.n_frames} frames in {info.layout}", wanted)
         return info.n_frames, info.height, info.width
     return tuple(check_images(node, name, full).shape[:3])
+
+
+def check_full(node: str, name: str, full: Full, shape: tuple[int, int, int], fits: str) -> None:
+    """Raise ValueError unless full frames are (T, H, W); `fits`: whose shape that is, for the message."""
+    found = full_shape(node, name, full)
+    if found != tuple(shape):
+        got, wanted = (f"{t} frames of {w}x{h}" for t, h, w in (found, shape))
+        raise problem(node, name, got, f"{wanted}, {fits}")
+
+
+def check_source(node: str, name: str, full: Full, stitch: Stitch) -> None:
+    """Raise ValueError unless `stitch` is one, and full frames have the length and size that it was made for."""
+    check_kind(node, "stitch", stitch, Stitch, "Wardrobe Subject Crop")
+    check_full(node, name, full, stitch.source, "what was cropped")
 
 
 def full_chunks(full: Full, ctx: RunContext) -> Generator[torch.Tensor, None, None]:

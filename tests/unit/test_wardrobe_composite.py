@@ -90,6 +90,39 @@ def test_bits_at_both_ends_whatever_stands_outside():
         composite(source, dirty, crop.stitch, alpha)
 
 
+def test_what_is_not_finite_is_blamed_on_who_brings_it():
+    source, generated = noise(2, 32, 32, 3), noise(2, 32, 32, 3, seed=1)
+    alpha = torch.zeros(2, 32, 32)
+    alpha[:, 8:24, 8:24] = 1
+    alpha[:, 10, 10] = 0.5
+    crop = subject_crop(source, torch.ones(2, 32, 32))
+    wanted = composite(source, generated, crop.stitch, alpha)
+    for bad in (float("nan"), float("inf")):
+        # Outside the mask it stays, where alpha is 1 it is not there any more.
+        dirty = source.clone()
+        dirty[1, 0, 0], dirty[1, 12, 12] = bad, bad
+        made = composite(dirty, generated, crop.stitch, alpha)
+        assert torch.equal(made[:, 8:24, 8:24], wanted[:, 8:24, 8:24])
+        assert torch.equal(made[1, 0, 0].nan_to_num(), dirty[1, 0, 0].nan_to_num())
+        dirty[1, 10, 10] = bad
+        with pytest.raises(ValueError, match="source is not finite inside the mask in frame 1"):
+            composite(dirty, generated, crop.stitch, alpha)
+        worse = generated.clone()
+        worse[0, 12, 12, 1] = bad
+        with pytest.raises(ValueError, match="generated is not finite inside the mask in frame 0"):
+            composite(source, worse, crop.stitch, alpha)
+
+
+def test_an_alpha_that_overshoots_is_one():
+    source, generated = noise(1, 32, 32, 3), noise(1, 32, 32, 3, seed=1)
+    crop = subject_crop(source, torch.ones(1, 32, 32))
+    alpha = torch.full((1, 32, 32), 1.0009)
+    alpha[:, :16] = -0.0009
+    made = composite(source, generated, crop.stitch, alpha)
+    assert torch.equal(made[:, :16], source[:, :16])
+    assert torch.equal(made[:, 16:], generated[:, 16:])
+
+
 def test_blend_rounds_at_neither_end():
     source, generated = noise(100, 100, 3), noise(100, 100, 3, seed=4)
     assert torch.equal(blend(source, generated, torch.zeros(100, 100)), source)
@@ -231,6 +264,16 @@ def test_what_does_not_fit_is_refused():
             composite(*given)
     with pytest.raises(ValueError, match="align is 7; expected an even number"):
         subject_crop(images, mask, BoxRules(7))
+    for rules, text in (
+        (BoxRules(0), "align is 0; expected 2..128"),
+        (BoxRules(130), "align is 130"),
+        (BoxRules(32, -0.1), "pad_fraction is -0.1; expected 0..2"),
+        (BoxRules(32, float("nan")), "pad_fraction is nan"),
+        (BoxRules(32, 0.1, -1), "pad_px is -1; expected 0..1024"),
+        (BoxRules(32, overflow="mirror"), "overflow is 'mirror'; expected one of pad, shrink, error"),
+    ):
+        with pytest.raises(ValueError, match="Subject Crop: " + text):
+            subject_crop(images, mask, rules)
 
 
 def blocky_copy(mask, cell):

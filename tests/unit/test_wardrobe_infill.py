@@ -108,7 +108,7 @@ def test_cuts_are_never_crossed(hand):
 def test_what_infill_refuses(hand):
     truth, images = hand
     for given, text in (
-        ((truth[:1], images), "mask is 1 frames; expected 14 as images"),
+        ((truth[:2], images), "mask is 2 frames; expected 14 as images"),
         ((truth, images, 8, "infill", 4), "stride is 8; expected at most 5: 7 frames in a row"),
         ((truth, images, 4, "smooth"), "mode is 'smooth'"),
         ((truth, images, 4, "infill", 17), "max_gap is 17"),

@@ -101,6 +101,26 @@ def test_a_vae_says_its_grid(step, spatial, name):
         assert sum(runs) == n + step - 1
 
 
+def test_the_vaes_of_h3_in_comfyui():
+    """Both of core 0.33: the network says its numbers; the preview's VAE only how many latents a clip has."""
+    preview_vae = SimpleNamespace(
+        first_stage_model=object(),
+        downscale_ratio=(lambda a: max(1, (a - 1) // 17 * 5 + 2) if a > 1 else 1, 16, 16),
+    )
+    own = h3_vae()
+    own.downscale_ratio = (lambda a: max(1, (a - 5) // 17 * 5 + 2) if a > 1 else 1, 16, 16)
+    for vae in (own, preview_vae):
+        grid = find_grid("auto", vae=vae)
+        for n in (5, 22, 124, 175, 192):
+            assert grid.runs(n) == NAMED_GRIDS["h3"].runs(n)
+            assert len(grid.runs(n)) == vae.downscale_ratio[0](n)
+        assert grid.cell == 32
+    # Jumps that nothing is known of cannot be laid out.
+    leaps = SimpleNamespace(first_stage_model=object(), downscale_ratio=(lambda a: a // 9 * 3 + 1, 8, 8))
+    with pytest.raises(ValueError, match="vae is one whose latents grow by 0 to 3 a frame; expected 0 or 1"):
+        latent_mask(torch.ones(20, 32, 32), find_grid("auto", vae=leaps))
+
+
 def test_other_vaes():
     image = SimpleNamespace(first_stage_model=object(), downscale_ratio=8)
     assert find_grid("auto", vae=image).runs(3) == (1, 1, 1)
@@ -222,6 +242,9 @@ def test_sound():
     # The latent that holds frame 100 begins with frame 98 (85 + 1 + 4 + 4 + 4 = 98).
     assert begin == int(98 / 24 * 40)
     assert audio_mask(made, (1, 8, length), "follow", 24, 40).shape == (1, 1, length)
+    for bad in (torch.zeros(32, length), torch.zeros(1, 1, 32, 2, length)):
+        with pytest.raises(ValueError, match=r"Apply Latent Mask: audio_latent is .* expected sound"):
+            fit_audio(bad, length)
 
 
 def test_pixel_masks_vanish_when_resampled_over_time():

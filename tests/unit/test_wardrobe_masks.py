@@ -67,6 +67,24 @@ def test_slits_are_painted_in_full_and_strands_not_at_all(scene):
     assert (thin[scene.slits] >= 0.99).mean() == 0
 
 
+@pytest.mark.parametrize("feather", [4, 6, 8, 16, 32, 64])
+def test_slits_survive_every_feather(scene, feather):
+    """Slits far smaller than the feather's disc too, and one of 3x20 px between two fingertips."""
+    paint = subtract_occluders(scene.mask, scene.occluders, grow_px=8).paint
+    alpha = pixel_mask(paint, feather)[0].numpy()
+    assert (alpha[scene.slits] >= 0.99).all()
+    assert (alpha[scene.hand] == 0).all()
+    short = np.zeros((320, 320), bool)
+    short[20:200, 20:300] = True
+    short[200:220, 100:103] = True  # out of a broad garment, between two hands
+    slit = np.zeros_like(short)
+    slit[200:220, 100:103] = True
+    assert (masks.inward_feather(short, feather, True)[slit] == 1).all()
+    rim = short & ~slit & (distance.inside_distance(short) <= 1)
+    rim[194:, 94:109] = False  # the slit's mouth
+    assert masks.inward_feather(short, feather, True)[rim].max() < 0.5
+
+
 def test_keep_thin_leaves_a_broad_outline_feathered():
     y, x = np.mgrid[:200, :160]
     ellipse = np.hypot((x - 80) / 60, (y - 100) / 80) <= 1
@@ -77,7 +95,7 @@ def test_keep_thin_leaves_a_broad_outline_feathered():
     square = (np.abs(x - 80) < 40) & (np.abs(y - 100) < 50)
     for corners in (turned, square, distance.grow(square, 2)):
         rim = corners & (distance.inside_distance(corners) <= 1)
-        for px in (4, 8):
+        for px in (4, 8, 16, 32):
             assert masks.inward_feather(corners, px, True)[rim].max() < 0.5
 
 
@@ -122,6 +140,10 @@ def test_the_report_counts(scene):
     assert f"garment {scene.garment.sum()} px, hands {scene.hand.sum()} px" in done.report
     assert f"narrowest gap between fingers to paint: {min(SLITS)} px (frame 0)" in done.report
     assert "warning" not in done.report
+    assert f"frame by frame: 0 {hidden:.0f}" in done.report
+    away = scene.occluders.repeat(5, 1, 1)
+    away[3:] = 0
+    assert f"frame by frame: 0-2 {hidden:.0f}, 3-4 0" in subtract_occluders(scene.mask, away).report
     wide = subtract_occluders(scene.mask, scene.occluders, clearance_px=3)
     assert "warning: clearance 3 px" in wide.report
     assert not (wide.paint[0].numpy() > 0)[scene.slits].any()

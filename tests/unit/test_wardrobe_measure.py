@@ -106,6 +106,17 @@ def test_nan_counts_as_changed_and_mismatch_is_refused():
         measure(source, result[:1], mask)
 
 
+def test_an_endless_error_is_still_json():
+    source, mask = noise(2, 20, 20, 3), torch.zeros(2, 20, 20)
+    mask[:, 5:9, 5:9] = 1
+    result = source.clone()
+    result[1, 3, 3], result[1, 6, 6] = float("inf"), -float("inf")
+    found = measure(source, result, mask, loop=True)[0]
+    text = json.dumps(found.as_dict(), allow_nan=False)
+    assert json.loads(text)["psnr_outside"] == "-inf"
+    assert found.outside_changed_px == 1
+
+
 def test_ghost_hands():
     real = torch.zeros(4, 40, 60)
     real[:, 10:20, 10:20] = 1
@@ -189,6 +200,16 @@ def test_the_lower_face_box_does_not_bleed():
     assert 0.4 < alpha[280, 256] < 0.7
     with pytest.raises(ValueError, match="preset is 'nose'; expected one of lips, lower face box"):
         mouth_alpha(64, 64, "nose")
+
+
+@pytest.mark.parametrize("side", [(256, 256), (200, 300), (1024, 1024), (333, 777)])
+def test_the_lower_face_box_bleeds_at_no_size(side):
+    width, height = side
+    alpha = mouth_alpha(width, height, "lower face box")
+    x, y = (np.arange(width) + 0.5) / width * 512, (np.arange(height) + 0.5) / height * 512
+    assert (alpha[(y < 280) | (y > 410)] == 0).all()
+    assert (alpha[:, (x < 181) | (x > 331)] == 0).all()
+    assert alpha.max() > 0.99
 
 
 def test_masks_belong_to_the_plates_frames():

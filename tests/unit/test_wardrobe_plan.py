@@ -40,6 +40,29 @@ def test_boxes_cover_align_and_stay_inside_where_they_can():
             assert 0 <= origin <= limit - size, where
 
 
+def test_the_size_is_the_subject_with_its_room_and_no_more():
+    """The size that the box's rule says, where a box of that size with an even origin holds the subject."""
+    rng = np.random.default_rng(2)
+    larger = 0
+    for _ in range(2000):
+        limit = 2 * int(rng.integers(100, 400))
+        low = int(rng.integers(0, limit))
+        high = int(rng.integers(low + 1, limit + 1))
+        align, pad_px = int(rng.choice([2, 16, 32])), int(rng.integers(0, 9))
+        extent, first, last = high - low, *even(low, high)
+        rules = BoxRules(align, 0.12, pad_px)
+        size = axis_size(extent, limit, rules, "width", last - first)
+        said = -(-(extent + 2 * (pad_px + -(-12 * extent // 100))) // align) * align
+        if said > limit // align * align:
+            said = -(-extent // align) * align
+        assert size in (said, said + align)
+        larger += size > said
+        assert (size > said) == (last - first > said)
+    assert 0 < larger < 100
+    # 25 px from an odd column on: 31 with their room, so 32 and not 64.
+    assert axis_size(25, 400, BoxRules(32), "width", 26) == 32
+
+
 def test_a_phone_frame_is_padded_to_the_next_token():
     rules = BoxRules(32)
     size = axis_size(1080, 1080, rules, "width")

@@ -123,6 +123,25 @@ def test_poisson_paints_a_garment_in_the_plates_colour():
     assert float((made - plate[0, 0, 0]).abs().max()) * 255 <= 2
 
 
+@pytest.mark.parametrize("mode", ["context_gain", "reinhard_lab", "poisson"])
+def test_pixels_that_are_not_finite_neither_spread_nor_vanish(mode):
+    source, mask = smooth(2), middle(2)
+    tinted = (source * 0.97 + 0.01).clamp(0, 1)
+    clean = seam_blend(tinted, source, mask, mode)
+    broken = source.clone()
+    broken[1, 2, 2] = float("nan")  # outside the mask, in the context
+    broken[1, 40, 60] = float("inf")  # inside
+    made = seam_blend(tinted, broken, mask, mode)
+    assert torch.isfinite(made).all()
+    if mode != "poisson":
+        assert float((made - clean).abs().max()) < 0.01
+    dirty = tinted.clone()
+    dirty[1, 40, 60, 1] = float("nan")
+    made = seam_blend(dirty, source, mask, mode)
+    assert torch.isnan(made[1, 40, 60, 1])  # the compositor says so, instead of a black dot in the picture
+    assert int(torch.isnan(made).sum()) == 1
+
+
 def test_what_seam_blend_refuses():
     source, mask = smooth(), middle()
     for given, text in (
