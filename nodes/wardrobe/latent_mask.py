@@ -2,8 +2,8 @@
 
 A latent covers `spatial` pixels a side and a run of frames; a token covers `token` latents a side, and the model looks at
 whole tokens. Anything above 0 anywhere in a token and run sets it: a superset of what is painted. ComfyUI's own resampling
-of a pixel mask is trilinear over time: of 175 masks that each mark a single frame, 123 vanish on H3's 52 latents. A mask
-that has the latent's size already passes unchanged.
+of a pixel mask is trilinear over time: of 175 masks that each mark a single frame, 123 come out at half or less on H3's 52
+latents, 71 of them at 0. A mask that has the latent's size already passes unchanged.
 
 There is no way from a LatentMask to a MASK, on purpose.
 """

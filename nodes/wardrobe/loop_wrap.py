@@ -30,7 +30,7 @@ def overlap_for(n: int, rule: str, min_overlap: int = MIN_OVERLAP) -> int:
             node,
             "images",
             f"{n} frames",
-            f"at least {overlap}, what {rule} needs to repeat; use a longer loop",
+            f"at least {overlap}, as many as are repeated (frame_rule {rule}); use a longer loop",
         )
     return overlap
 

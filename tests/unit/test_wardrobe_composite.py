@@ -185,6 +185,49 @@ def test_a_box_wider_than_the_picture_repeats_its_edge():
     assert (crop.mask[:, :, :2] == 0).all()
 
 
+@pytest.mark.parametrize("mode", ["static", "tracked"])
+def test_one_pixel_and_a_subject_at_all_four_borders(mode):
+    images = noise(2, 50, 70, 3)
+    for y, x in ((0, 0), (0, 69), (49, 0), (49, 69), (25, 31)):
+        mask = torch.zeros(2, 50, 70)
+        mask[:, y, x] = 1
+        crop = subject_crop(images, mask, BoxRules(8), mode)
+        assert crop.stitch.size == (8, 8)
+        assert float(crop.mask.sum()) == 2
+        assert not crop.stitch.padded
+    frame = torch.ones(2, 50, 70)
+    frame[:, 1:-1, 1:-1] = 0  # a line along all four borders
+    crop = subject_crop(images, frame, BoxRules(32), mode)
+    assert crop.stitch.padded
+    assert crop.stitch.size == (96, 64)
+    assert not (crop.stitch.boxes % 2).any()
+    assert float(crop.mask.sum()) == float(frame.sum())
+    made = composite(images, torch.zeros_like(crop.images), crop.stitch, crop.mask, "ignore")
+    assert (made[frame > 0] == 0).all()
+    assert torch.equal(made[frame == 0], images[frame == 0])
+
+
+def test_a_tracked_box_that_jumps_holds_its_subject_and_closes():
+    """A tracker that is somewhere else in every frame: the box still holds it, and for a loop ends where it begins."""
+    rng, n = np.random.default_rng(4), 24
+    images, mask = noise(n, 64, 200, 3), torch.zeros(n, 64, 200)
+    for t in range(n):
+        x, y = int(rng.integers(0, 180)), int(rng.integers(0, 44))
+        mask[t, y : y + 20, x : x + 20] = 1
+    for wrap in (False, True):
+        crop = subject_crop(images, mask, BoxRules(16, 0.1), "tracked", wrap=wrap)
+        assert float(crop.mask.sum()) == float(mask.sum())
+        assert crop.stitch.size == (32, 32)
+        assert not crop.stitch.padded
+        black = composite(images, torch.zeros_like(crop.images), crop.stitch, crop.mask, "ignore")
+        assert torch.equal(black[mask == 0], images[mask == 0])
+    y, x = torch.meshgrid(torch.arange(64), torch.arange(200), indexing="ij")
+    for t in range(n):  # there and back: the way over the seam is no longer than the others
+        mask[t] = (torch.hypot(x - 100 - 60 * np.sin(2 * np.pi * t / n + 1), y - 32.0) < 10).float()
+    path = subject_crop(images, mask, BoxRules(16, 0.1), "tracked", wrap=True).stitch.boxes[:, 0]
+    assert abs(int(path[0]) - int(path[-1])) <= np.abs(np.diff(path)).max()
+
+
 def test_a_tracked_box_follows():
     images, mask = noise(10, 96, 160, 3), walking_mask()
     crop = subject_crop(images, mask, BoxRules(16, 0.1), "tracked")

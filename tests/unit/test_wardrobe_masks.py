@@ -99,6 +99,28 @@ def test_keep_thin_leaves_a_broad_outline_feathered():
             assert masks.inward_feather(corners, px, True)[rim].max() < 0.5
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_filled_and_nothing_is_closed(seed):
+    """The wall towards the compositor: what is outside the mask has alpha 0, what is inside more, whatever is set; and
+    what is painted lies in the grown garment and on no hand."""
+    rng = np.random.default_rng(seed)
+    wanted, hands = (random_mask(seed + k, (40, 44), (0.5, 0.9, 0.99)[seed % 3]) for k in (0, 50))
+    mask, over = (torch.from_numpy(m).float()[None] for m in (wanted, ~hands))
+    for feather in (0, 1, 4, 16, 64):
+        for mode in ("inward", "hard"):
+            for keep_thin in (True, False):
+                alpha = pixel_mask(mask, feather, mode, keep_thin)[0].numpy()
+                assert np.array_equal(alpha > 0, wanted)
+    for grow_px in (-3, 0, 2, 9):
+        for keep_holes in (True, False):
+            clear = int(rng.integers(0, 4))
+            paint = subtract_occluders(mask, over, grow_px, clear, keep_holes=keep_holes).paint[0].numpy() > 0
+            assert not (paint & ~distance.grow(wanted, grow_px)).any()
+            assert not (paint & distance.grow(~hands, clear)).any()
+            if not keep_holes:
+                assert np.array_equal(paint, distance.grow(wanted, grow_px) & ~distance.grow(~hands, clear))
+
+
 def test_growing_comes_first(scene):
     done = subtract_occluders(scene.mask, scene.occluders, grow_px=8)
     assert not (done.paint[0].numpy().astype(bool) & scene.hand).any()

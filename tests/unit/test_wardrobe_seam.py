@@ -91,7 +91,7 @@ def test_reinhard_brings_statistics_and_so_the_old_garment_back():
 
 
 def test_poisson_is_the_identity_up_to_a_level_at_borders_and_for_two_blobs():
-    source = smooth(1)
+    source = (smooth(1) * 255).round() / 255
     masks = torch.zeros(4, 96, 128)
     masks[0, 20:60, 30:90] = 1
     masks[1, 0:40, 0:50] = 1
@@ -99,13 +99,13 @@ def test_poisson_is_the_identity_up_to_a_level_at_borders_and_for_two_blobs():
     masks[3, 5:30, 5:40], masks[3, 60:90, 70:120] = 1, 1
     for mask in (*masks, torch.ones(96, 128)):
         made = seam_blend(source, source, mask[None], "poisson")
-        assert float((made - source).abs().max()) * 255 <= 1.5
+        assert float((made - source).abs().max()) * 255 <= 1.01
     for height, width in ((1, 1), (1, 30), (30, 2), (2, 2), (3, 3)):
         tiny = torch.zeros(1, 96, 128)
         tiny[0, 40 : 40 + height, 50 : 50 + width] = 1
-        assert float((seam_blend(source, source, tiny, "poisson") - source).abs().max()) * 255 <= 1.5
+        assert float((seam_blend(source, source, tiny, "poisson") - source).abs().max()) * 255 <= 1.01
     line = torch.eye(96, 128)[None]
-    assert float((seam_blend(source, source, line, "poisson") - source).abs().max()) * 255 <= 1.5
+    assert float((seam_blend(source, source, line, "poisson") - source).abs().max()) * 255 <= 1.01
     none = seam_blend(source, 1 - source, torch.zeros(1, 96, 128), "poisson")
     assert torch.equal(none, source)
     tinted = (source + 0.15).clamp(0, 1)
