@@ -1,7 +1,8 @@
 """Masks between trusted frames, and masks that a tracker lost for a moment, from their neighbours and the picture's motion.
 
 A mask is moved as its signed distance, so that it stays a clean outline, along the optical flow (DIS, at half size) from
-the frame that needs it to the neighbour that has it. Two neighbours are mixed by their distance in time.
+the frame that needs it to the neighbour that has it. Two neighbours are mixed by their distance in time; where a lost frame
+is repaired, the median of up to four counts.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def mask_infill(
             if near is not None and not near:
                 alone.add(t, [True])
             elif near:
-                moved = motion.predict(t, near)
+                moved = motion.predict(t, near, mode)
                 if mode == "infill" or _jumps(own, moved):
                     own = moved
                     replaced.add(t, [True])
@@ -101,10 +102,15 @@ class _Motion:
         self._signed = lru_cache(_KEPT_FRAMES)(self._make_signed)
         self._step = lru_cache(_KEPT_FRAMES)(self._make_step)
 
-    def predict(self, t: int, near: tuple[tuple[int, float], ...]) -> np.ndarray:
-        """Return bool (H,W) of frame t from frames `near`, (index, weight), their weights summing to 1."""
-        total = sum(weight * self._moved(t, index) for index, weight in near)
-        return total > 0
+    def predict(self, t: int, near: tuple[tuple[int, float], ...], mode: str) -> np.ndarray:
+        """Return bool (H,W) of frame t from frames `near`, (index, weight), their weights summing to 1.
+
+        infill: mixed by weight. stabilise: their median, so that one odd neighbour of several has no say.
+        """
+        moved = [self._moved(t, index) for index, _ in near]
+        if mode == "stabilise":
+            return np.median(moved, axis=0) > 0
+        return sum(weight * distance for (_, weight), distance in zip(near, moved, strict=True)) > 0
 
     def _moved(self, t: int, neighbour: int) -> np.ndarray:
         """Return the neighbour's signed distance as seen from frame t: step by step, for one flow over several frames

@@ -131,7 +131,7 @@ class Repaste(io.ComfyNode):
                     MATTES,
                     (
                         "hard: hand pixels are the source's bits. colour_line: pixels at the outline that mix hand and old "
-                        "garment get the new one instead (colour error 6 to 1.4). soft: the edge fades inward."
+                        "garment get the new one instead (colour error 6 to 0.3). soft: the edge fades inward."
                     ),
                 ),
                 whole_input(

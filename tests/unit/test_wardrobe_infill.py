@@ -77,6 +77,17 @@ def test_blanked_and_swollen_frames_are_repaired(hand):
     assert "none made" in sound.report
 
 
+def test_one_odd_neighbour_of_four_has_no_say(hand):
+    """A neighbour of the right area in the wrong place: the median of the warped four leaves it out."""
+    truth, images = hand
+    broken = truth.clone()
+    broken[6] = 0
+    broken[7] = truth[7].flip(0)  # the same number of pixels, so nothing looks odd about it
+    made = mask_infill(broken, images, mode="stabilise")
+    assert "made 6" in made.report
+    assert iou(made.mask[6], truth[6]) > 0.85
+
+
 def test_a_hand_that_leaves_is_no_fault():
     truth, images = moving_hand(14)
     truth[8:] = 0

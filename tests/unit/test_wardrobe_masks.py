@@ -213,6 +213,11 @@ def test_binary_at_the_threshold_and_the_input_stays():
     before = mask.clone()
     assert pixel_mask(mask, feather_mode="hard").tolist() == [[[0, 1, 1, 1]]]
     assert pixel_mask(mask, feather_px=0, threshold=0.51).tolist() == [[[0, 0, 1, 1]]]
+    done = subtract_occluders(mask, 1 - mask, threshold=0.51)
+    assert (done.paint.tolist(), done.occluders.tolist()) == ([[[0, 0, 1, 1]]], [[[1, 0, 0, 0]]])
+    done = subtract_occluders(mask, torch.zeros_like(mask) + 0.5, threshold=0.5)
+    assert (done.paint.tolist(), done.occluders.tolist()) == ([[[0, 0, 0, 0]]], [[[1, 1, 1, 1]]])
+    assert subtract_occluders(mask, torch.zeros_like(mask)).paint.tolist() == [[[0, 1, 1, 1]]]
     assert torch.equal(mask, before)
 
 
