@@ -100,7 +100,7 @@ def execute(graph, prompt):
     )
     cache_type = getattr(graph.execution.CacheType, "CLASSIC", False)
     executor = graph.execution.PromptExecutor(
-        server, cache_type=cache_type, cache_args={"lru": 0, "ram": 0.0}
+        server, cache_type=cache_type, cache_args={"lru": 0, "ram": 0.0, "ram_inactive": 0.0}
     )
     executor.execute(prompt, "p", {"client_id": "test"}, outputs)
     return executor, sent
