@@ -46,11 +46,11 @@ def check_mask(
 
     ValueError for another shape, length or size, integers, NaN, and values outside 0..1.
     """
+    wanted = "a MASK, float (frames, height, width) in 0..1"
+    check_kind(node, name, mask, torch.Tensor, wanted)
     mask = mask[None] if mask.ndim == 2 else mask
     if mask.ndim != 3 or not mask.numel() or not mask.is_floating_point():
-        raise problem(
-            node, name, f"{mask.dtype} {tuple(mask.shape)}", "a MASK, float (frames, height, width) in 0..1"
-        )
+        raise problem(node, name, f"{mask.dtype} {tuple(mask.shape)}", wanted)
     height, width = mask.shape[1:]
     if size is not None and (width, height) != tuple(size):
         raise problem(
@@ -81,10 +81,10 @@ def check_pair(
     return one, check_mask(node, second[0], masks[1], n, (width, height), first[0])
 
 
-def check_kind(node: str, name: str, value: object, kind: type, source: str) -> None:
-    """Raise ValueError unless `value` is a `kind`: a socket of any type lets everything through. `source`: who makes it."""
+def check_kind(node: str, name: str, value: object, kind: type, wanted: str) -> None:
+    """Raise ValueError unless `value` is a `kind`: a socket of any type lets everything through."""
     if not isinstance(value, kind):
-        raise problem(node, name, f"a {type(value).__name__}", f"what {source} gives")
+        raise problem(node, name, f"a {type(value).__name__}", wanted)
 
 
 def check_images(
@@ -96,8 +96,9 @@ def check_images(
     fits: str = "source",
 ) -> torch.Tensor:
     """Return an IMAGE batch after checking its shape, length and `size` (width, height); values are not looked at."""
+    wanted = "an IMAGE, float (frames, height, width, 3); drop an alpha channel or repeat gray first"
+    check_kind(node, name, images, torch.Tensor, wanted)
     if images.ndim != 4 or images.shape[3] != 3 or not images.numel() or not images.is_floating_point():
-        wanted = "an IMAGE, float (frames, height, width, 3); drop an alpha channel or repeat gray first"
         raise problem(node, name, f"{images.dtype} {tuple(images.shape)}", wanted)
     height, width = images.shape[1:3]
     if size is not None and (width, height) != tuple(size):

@@ -56,7 +56,7 @@ def composite(
         on_blocky: what happens to a mask that looks like a latent mask.
         occluders: MASK (n,h,w) over the crop, pixels at or above 0.5 keep the source.
 
-    Frames that the crop left out are the source's. 42 ms a frame on 736x960. ValueError for what does not fit, a blocky
+    Frames that the crop left out are the source's. 21 ms a frame on 736x960. ValueError for what does not fit, a blocky
     mask, and NaN in `generated` inside the mask.
     """
     ctx = ctx or RunContext()

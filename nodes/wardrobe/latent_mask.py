@@ -193,7 +193,7 @@ def latents_of_frames(mask: LatentMask, latent: torch.Tensor) -> torch.Tensor:
 
     float32 (1,1,Tl,h,w) or (T,1,h,w), 1 where the sampler draws. ValueError if the latent has another size.
     """
-    check_kind("Apply Latent Mask", "latent_mask", mask, LatentMask, "Wardrobe Latent Mask")
+    check_kind("Apply Latent Mask", "latent_mask", mask, LatentMask, "what Wardrobe Latent Mask gives")
     have = (latent.shape[2], *latent.shape[3:]) if latent.ndim == 5 else (latent.shape[0], *latent.shape[2:])
     if latent.ndim not in (4, 5) or have != mask.cells.shape:
         t, h, w = mask.cells.shape

@@ -59,7 +59,7 @@ def seam_blend(
     source = check_images(NODE, "source", source, n, (width, height), "generated")
     mask = check_mask(NODE, "mask", mask, n, (width, height), "generated")
     if latent_mask is not None:
-        check_kind(NODE, "latent_mask", latent_mask, LatentMask, "Wardrobe Latent Mask")
+        check_kind(NODE, "latent_mask", latent_mask, LatentMask, "what Wardrobe Latent Mask gives")
     if latent_mask is not None and latent_mask.source != (n, height, width):
         got, wanted = (f"of {t} frames of {w}x{h}" for t, h, w in (latent_mask.source, (n, height, width)))
         raise problem(NODE, "latent_mask", got, f"{wanted}, as generated")

@@ -85,7 +85,7 @@ def check_full(node: str, name: str, full: Full, shape: tuple[int, int, int], fi
 
 def check_source(node: str, name: str, full: Full, stitch: Stitch) -> None:
     """Raise ValueError unless `stitch` is one, and full frames have the length and size that it was made for."""
-    check_kind(node, "stitch", stitch, Stitch, "Wardrobe Subject Crop")
+    check_kind(node, "stitch", stitch, Stitch, "what Wardrobe Subject Crop gives")
     check_full(node, name, full, stitch.source, "what was cropped")
 
 

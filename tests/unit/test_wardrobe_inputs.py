@@ -163,6 +163,24 @@ def test_sockets_of_any_type_let_nothing_wrong_in():
             call()
 
 
+@pytest.mark.parametrize("name", [*STAGES, *ALONE])
+def test_a_latent_mask_is_no_mask_of_any_stage(name):
+    """The wall, once more behind the server's: what gets past the types is named where it arrives."""
+    with pytest.raises(ValueError, match=name + " is a LatentMask; expected a MASK, float"):
+        (STAGES | ALONE)[name](latent_mask(ALL, NAMED_GRIDS["sd"]))
+
+
+def test_full_frames_are_images_or_a_stream():
+    for call in (
+        lambda: subject_crop([1, 2], ALL),
+        lambda: composite(STITCH, OTHER, STITCH, ALL),
+        lambda: composite(SOURCE, STITCH, STITCH, ALL),
+        lambda: measure(SOURCE, None, ALL),
+    ):
+        with pytest.raises(ValueError, match=r"is a (list|Stitch|NoneType); expected an IMAGE, float"):
+            call()
+
+
 def test_the_types_of_their_own_are_frozen():
     made = latent_mask(ALL, NAMED_GRIDS["sd"])
     for thing, name in ((made, "cells"), (STITCH, "boxes")):
