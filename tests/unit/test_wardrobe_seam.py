@@ -116,6 +116,19 @@ def test_poisson_is_the_identity_up_to_a_level_at_borders_and_for_two_blobs():
     assert torch.equal(healed[0][~inside], tinted[0][~inside])
 
 
+def test_poisson_keeps_what_was_drawn_where_the_mask_is():
+    """An L with a dot at the end of each arm: gradients come from `generated`, so both dots stay."""
+    source, mask = smooth(1), torch.zeros(1, 96, 128)
+    mask[0, 20:80, 30:50], mask[0, 60:80, 30:110] = 1, 1
+    drawn = source.clone()
+    for y, x in ((25, 40), (70, 104)):
+        drawn[0, y - 2 : y + 3, x - 2 : x + 3] += 0.2
+    made = seam_blend(drawn, source, mask, "poisson")
+    for y, x in ((25, 40), (70, 104)):
+        change = (made - source)[0].mean(2)
+        assert 0.15 < float(change[y, x] - change[y, x + 3]) < 0.25
+
+
 def test_poisson_paints_a_garment_in_the_plates_colour():
     plate = torch.tensor([90, 80, 70]).div(255).expand(1, 96, 128, 3).clone()
     patch = torch.tensor([190, 170, 150]).div(255).expand(1, 96, 128, 3).clone()
