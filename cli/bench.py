@@ -56,6 +56,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --live: let the mouth rest in silence, by two engines instead of one",
     )
+    bench.add_argument(
+        "--speech",
+        action="store_true",
+        help="measure speech instead: text rules, voice, mastering, memory over sentences and voice files (extra tts)",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -79,6 +84,11 @@ def _bench(args: argparse.Namespace) -> int:
     for flag in ("overlap", "calibrate"):
         if args.engine == "ditto" and getattr(args, flag):
             raise ValueError(f"--{flag} is for --engine musetalk")
+    if args.speech:
+        from .bench_speech import bench_speech
+
+        _keep(args, bench_speech(args))
+        return 0
     if args.overlap:
         return _bench_overlap(args, device)
     if args.live:
