@@ -1,13 +1,15 @@
 """The target of -16 LUFS under -1 dBTP on all kinds of takes, by meters that are not ours; what is told where it fails."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from loudness_parts import ebur128, speech, true_peaks
 
 from talkinghead.nodes.core.report import Report
-from talkinghead.nodes.tts.master import MasterOptions, master
+from talkinghead.nodes.tts.master import MasterOptions, MasterStream, master, master_sentences
+from talkinghead.nodes.tts.mastering.levels import LevelMeter
 
 RATE = 16000
 
@@ -135,3 +137,49 @@ def test_where_it_cannot_be_met_the_reason_is_told(sound, options, says):
     assert re.search(says, warning), warning
     assert np.isfinite(made.samples).all()
     assert max(true_peaks(made.samples, RATE).values()) <= -1
+
+
+@pytest.mark.parametrize("options", [MasterOptions(), MasterOptions(lookahead_s=1.0)], ids=["whole", "live"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slams over speech of peak 0.03",
+        "-60 dBFS at its peaks",
+        "an offset of 0.3",
+        "stereo with opposite offsets",
+    ],
+)
+def test_streamed_equals_whole(name, options):
+    sound, rate = TAKES[name]
+    plain = replace(options, pause_s=0.0, join_reach_s=None)
+    whole = master(sound, rate, plain).samples
+    pieces = np.array_split(np.atleast_2d(sound), [777, 16384, 20000, 33333], axis=1)
+    np.testing.assert_array_equal(np.concatenate(list(master_sentences(pieces, rate, plain)), axis=1), whole)
+    # Sentences, with the ends and offset of each settled: the same when a stream is fed them.
+    parts = [p for p in pieces if p.shape[1]]
+    stream = MasterStream(rate, len(parts[0]), options)
+    fed = np.concatenate([*map(stream.feed, parts), stream.finish()], axis=1)
+    np.testing.assert_array_equal(np.concatenate(list(master_sentences(parts, rate, options)), axis=1), fed)
+
+
+def test_a_moving_gain_that_misses_says_why():
+    report, name = Report(), "slams over speech of peak 0.03"
+    master(TAKES[name][0], RATE, MasterOptions(lookahead_s=1.0), report)
+    assert "the gain knows 1 s of what comes and rises by 1 dB/s at most" in report.text()
+
+
+def test_before_is_what_came_in():
+    """Ends that are settled, an offset, peaks over full scale and pauses: measured as they were."""
+    sound, report = np.concatenate([np.full(400, 0.4, np.float32), 20 * speech(RATE, 2)]), Report()
+    meter = LevelMeter(RATE, 1)
+    meter.feed(sound[None])
+    want = meter.finish()
+    made = master(sound, RATE, report=report)
+    for name in ("lufs", "true_peak_dbtp", "peak_dbfs", "rms_dbfs", "crest_db", "offset"):
+        assert getattr(made.before, name) == pytest.approx(getattr(want, name), abs=1e-4), name
+    assert report.facts["before mastering"] == str(want)
+    assert want.lufs == pytest.approx(ebur128(sound[None], RATE)[0], abs=0.1)
+    assert want.true_peak_dbtp == pytest.approx(true_peaks(sound[None], RATE)["scipy x8"], abs=0.1)
+    assert want.crest_db == pytest.approx(
+        20 * np.log10(np.abs(sound).max() / np.sqrt(np.mean(sound**2))), abs=0.01
+    )
