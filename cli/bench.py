@@ -67,6 +67,7 @@ def _bench(args: argparse.Namespace) -> int:
     from ..nodes.core.bench_video import bench_splice, splice_text
     from ..nodes.core.images import parse_size
     from ..nodes.musetalk.bench import BACKENDS, BenchOptions, run_bench
+    from ..nodes.tts.bench import bench_mastering, mastering_text
 
     device = torch.device(
         args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -100,6 +101,7 @@ def _bench(args: argparse.Namespace) -> int:
 
     facts = run_bench(options, lambda row: print(row_text(row), file=sys.stderr, flush=True))
     facts["nv12"] = bench_splice(*options.frame, rounds=9 if args.quick else 25)
+    facts["mastering"] = bench_mastering(rounds=3 if args.quick else 9)
     known = {field: facts[field] for field in ("machine", "peaks", "parity")}
     for name, value in known["machine"].items():
         print(f"{name}: {value}")
@@ -110,6 +112,7 @@ def _bench(args: argparse.Namespace) -> int:
     for name, value in facts["fp8"].items():
         print(f"fp8, {name}: {value}")
     print(f"NV12 on the CPU, {splice_text(facts['nv12'])}")
+    print(f"mastering: {mastering_text(facts['mastering'])}")
     print(table([Row(**row) for row in facts["rows"]]))
     if args.calibrate:
         _print_advice(facts["advice"])

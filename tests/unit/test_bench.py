@@ -230,6 +230,10 @@ def test_one_run_of_everything(monkeypatch, tmp_path, capsys):
         facts["gflop"]["UNet"] + facts["gflop"]["VAE decode"], abs=0.02
     )
     shown = capsys.readouterr().out
+    mastering = facts["mastering"]
+    assert mastering["factor"] == pytest.approx(60e3 / mastering["ms"], rel=0.05)
+    assert mastering["factor"] > 20  # 40 are promised, on cores that nobody else uses
+    assert f"mastering: 60 s of speech in {mastering['ms']:.0f} ms" in shown
     nv12 = facts["nv12"]
     assert nv12["size"].startswith("256x256, face 94 px")
     assert nv12["ratio"] == pytest.approx(nv12["convert_ms"] / nv12["splice_ms"], rel=0.05)

@@ -23,6 +23,8 @@ from .speaker import Speaker
 
 LIVE_OFF_LU = 1.0
 """A moving gain that ends so far from the target is worth a warning."""
+TONE_UNDER_LU = 25.0
+"""Room tone less far under the speech costs words: at 20 LU a recogniser misread 180 of 3888 instead of 145, at 29 none."""
 
 
 class MasterStream:
@@ -187,8 +189,17 @@ class MasterStream:
                 f"the sound has an offset of {self.before.offset:.3g} of full scale, which takes headroom and is not "
                 "heard; remove it where it was made"
             )
+        self._tell_tone(report, self.options.room_tone_dbfs, self.after.lufs)
         if self.options.target_lufs is not None:
             self._tell_loudness(report, self.options.target_lufs, self.after.lufs)
+
+    def _tell_tone(self, report: Report, tone: float | None, lufs: float) -> None:
+        alone = math.isinf(self.before.lufs) or (self._level is not None and self._level.missed is not None)
+        if tone is not None and not alone and lufs - tone < TONE_UNDER_LU:
+            report.warn(
+                f"the room tone of {tone:g} dBFS lies {lufs - tone:.0f} dB under the sound ({lufs:.1f} LUFS), where it "
+                f"covers consonants; let it be {math.floor(lufs - TONE_UNDER_LU)} dBFS or lower, or off"
+            )
 
     def _tell_loudness(self, report: Report, target: float, lufs: float) -> None:
         o = self.options
