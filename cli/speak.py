@@ -59,10 +59,10 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speak.add_argument(
         "--master",
         nargs="?",
-        type=float,
-        const=-16.0,
+        const="-16",
         metavar="LUFS",
-        help="clean the sound and bring it to this loudness (default -16)",
+        help="clean the sound and bring it to this loudness, -50 to -5 LUFS (default -16); off or 0 cleans it and leaves "
+        "the loudness",
     )
     speak.set_defaults(run=_speak)
 
@@ -120,8 +120,7 @@ def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, 
         sounds=_sounds(sounds_in(args.text) if tags else (), args.sounds),
     )
     mastering = None if args.master is None else _mastering(args.master)
-    pieces = takes(args.text, options, [model_root(args) / "tts"], ctx.report, ctx)
-    audio = join_takes(pieces, **({} if mastering is None else {"peak": None}))
+    audio = join_takes(takes(args.text, options, [model_root(args) / "tts"], ctx.report, ctx))
     if mastering is not None:
         audio = _mastered(audio, mastering, ctx.report)
     report = ctx.report.as_dict()
@@ -131,10 +130,16 @@ def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, 
     return audio, {**shown, "report": report}
 
 
-def _mastering(target: float):
+def _mastering(given: str):
+    """Return the options of --master: what it says is a loudness, or off."""
     from ..nodes.tts.mastering.options import MasterOptions
 
-    return MasterOptions(target_lufs=target, pause_s=0.0, join_reach_s=None)
+    wrong = f"--master {given!r} is no loudness: give -50 to -5 LUFS (-16 online, -23 or -24 on air), or off"
+    try:
+        target = 0.0 if given.casefold() == "off" else float(given)
+        return MasterOptions(target_lufs=target or None, pause_s=0.0, join_reach_s=None)
+    except ValueError as e:
+        raise ValueError(wrong) from e
 
 
 def _mastered(audio: MemoryAudio, options, report: Report) -> MemoryAudio:

@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..core.bench import SPEECH_LIKE_RATE, machine_facts, process_mb, speech_like
+from ..core.bench import machine_facts, process_mb
 from ..core.frames import RunContext
 from .engines import JOE
+from .sample_engine import SAMPLE_VOICE, SampleEngine
 from .speech_engine import LOADED, MAX_VOICES
 from .takes import SpeechOptions, takes
 
@@ -126,7 +127,9 @@ def _reading(options: SpeechBenchOptions) -> tuple[SpeechRow, float]:
     return row, first
 
 
-def _spoken(text: str, options: SpeechBenchOptions, voice: str = "", roots: tuple[Path, ...] = ()) -> Iterator:
+def _spoken(
+    text: str, options: SpeechBenchOptions, voice: str = "", roots: tuple[Path, ...] = ()
+) -> Iterator:
     given = SpeechOptions(voice or options.voice, language="en")
     return takes(text, given, roots or options.roots, ctx=RunContext())
 
@@ -146,14 +149,14 @@ def _rules(sound_s: float) -> SpeechRow:
 
 
 def _mastering(seconds: int) -> Iterator[SpeechRow]:
-    """Master a sound with syllables and pauses: the first call of the process, then the middle one of three."""
-    from .master import master
-
-    sound = speech_like(0, seconds * SPEECH_LIKE_RATE).astype(np.float32)
-    rows = []
+    """Master the recorded sentence, repeated: the first call of the process and its imports, then the middle of three."""
+    [chunk] = SampleEngine().synthesize("", SAMPLE_VOICE)
+    sound, rows = np.resize(chunk.audio, seconds * chunk.sample_rate), []
     for _ in range(4):
         wall, processor = time.perf_counter(), time.process_time()
-        master(sound, SPEECH_LIKE_RATE)
+        from .master import master
+
+        master(sound, chunk.sample_rate)
         rows.append(
             SpeechRow("mastering", seconds, time.perf_counter() - wall, time.process_time() - processor)
         )

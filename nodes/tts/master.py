@@ -5,7 +5,8 @@ Every stage carries its state over blocks of a fixed grid, so sound that comes s
 samples as one that comes whole. Loudness has two forms, in both of which that holds:
 
 - `lookahead_s` None, two passes: the gain is the same for the whole take and found by measuring what leaves the
-  limiter. Nothing leaves before the last sentence came. It ends within 0.3 LU of the target (0.02 on speech).
+  limiter. Nothing leaves before the last sentence came. It ends within 0.3 LU of the target (0.05 on what was
+  tried), whatever is louder than the speech, or the report says why not.
 - `lookahead_s` a number: the gain follows all that was heard and that many seconds to come; it rises by 1 dB/s at most.
   Sound leaves at most `lookahead_s` + 1.7 s behind what came in, and memory does not grow. 15 s of a sentence that
   needs 5 dB of limiting end 0.3 LU under the target at 3 s, 0.8 LU at 0.4 s; after a minute 0.1 and 0.3 LU are left.

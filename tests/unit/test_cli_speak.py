@@ -9,6 +9,7 @@ from speech_fakes import RATE, ToneEngine
 
 from talkinghead.cli import main
 from talkinghead.nodes.tts import engines
+from talkinghead.nodes.tts.mastering.levels import LevelMeter
 from talkinghead.nodes.tts.takes import SpeechOptions, join_takes, takes
 
 
@@ -68,6 +69,26 @@ def test_master_reaches_its_loudness(tone, capsys):
     assert sf.info("s.wav").frames == plain.n_samples
 
 
+@pytest.mark.parametrize("off", ["0", "off", "Off"])
+def test_master_off_leaves_the_loudness(tone, capsys, off):
+    code, out, _ = speak(capsys, "word " * 100, "--master", off, "--json")
+    assert code == 0
+    said = json.loads(out)
+    before, after = (float(said[f"{when} mastering"].split(" LUFS")[0]) for when in ("before", "after"))
+    assert after == pytest.approx(before, abs=0.15)
+    assert "limiter" in said
+    assert said["report"]["warnings"] in ([], {})
+
+
+def test_before_mastering_is_the_sound_without_it(tone, capsys):
+    tone.rate = 24000
+    speak(capsys, "word " * 100, "--tags")
+    meter, (samples, rate) = LevelMeter(24000, 1), sf.read("s.wav", dtype="float32")
+    meter.feed(samples[None])
+    _, out, _ = speak(capsys, "word " * 100, "--tags", "--master", "--json")
+    assert (rate, json.loads(out)["before mastering"]) == (24000, str(meter.finish()))
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -77,7 +98,13 @@ def test_master_reaches_its_loudness(tone, capsys):
         (("--dialogue", "A=tone,a=tone"), "two voices for 'a'"),
         (("--dialogue", "A=tone"), "no voice for the speaker 'Zed'"),
         (("--tags", "--sounds", "."), "no voice for the speaker 'Zed'"),
-        (("--master", "3"), "outside -50..-5"),
+        (
+            ("--master", "3"),
+            "--master '3' is no loudness: give -50 to -5 LUFS (-16 online, -23 or -24 on air), or off",
+        ),
+        (("--master", "-51"), "--master '-51' is no loudness"),
+        (("--master", "nan"), "--master 'nan' is no loudness"),
+        (("--master", "loud"), "--master 'loud' is no loudness"),
     ],
 )
 def test_wrong_options_are_refused_before_a_word(tone, tmp_path, capsys, options, says):
