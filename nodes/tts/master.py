@@ -15,11 +15,12 @@ samples as one that comes whole. Loudness has two forms, in both of which that h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
-from ..core.audio import as_float
+from ..core.audio import MemoryAudio, as_float
 from ..core.report import Report
 from .mastering.levels import Levels, Trace
 from .mastering.options import MasterOptions
@@ -89,6 +90,27 @@ def master_sentences(
             yield made
     if stream is not None and (made := stream.finish()).shape[1]:
         yield made
+
+
+def master_takes(
+    pieces: Iterable[MemoryAudio], options: MasterOptions | None = None, report: Report | None = None
+) -> Iterator[MemoryAudio]:
+    """Yield pieces of speech (`takes`) mastered as one sound, as soon as it is sure, for `push_takes`.
+
+    The pieces bring their own pauses and ends, so `pause_s` and `join_reach_s` do not count. Set
+    `options.lookahead_s`, or all comes behind the last piece. Closing it closes `pieces`.
+    """
+    options = replace(options or MasterOptions(), pause_s=0.0, join_reach_s=None)
+    source = iter(pieces)
+    try:
+        if (first := next(source, None)) is None:
+            return
+        sounds = (piece.samples for piece in chain([first], source))
+        for sound in master_sentences(sounds, first.sample_rate, options, report):
+            yield MemoryAudio(sound, first.sample_rate, "speech")
+    finally:
+        if close := getattr(source, "close", None):
+            close()
 
 
 def _shaped(sound: np.ndarray) -> np.ndarray:

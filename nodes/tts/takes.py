@@ -131,7 +131,7 @@ def join_takes(pieces: Iterable[Take], peak: float | None = PEAK) -> MemoryAudio
     return MemoryAudio(audio, held[0].sample_rate, "speech")
 
 
-def push_takes(pieces: Iterable[Take], sound: LiveAudio) -> None:
+def push_takes(pieces: Iterable[MemoryAudio], sound: LiveAudio) -> None:
     """Push pieces into a live sound as they come, at its rate, and end it; an error fails it and is raised.
 
     Waits where the listener is slow. Stops the making of pieces when the listener has gone.

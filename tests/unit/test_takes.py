@@ -3,6 +3,7 @@
 import threading
 import time
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +19,7 @@ from talkinghead.nodes.core.timeline import frame_count
 from talkinghead.nodes.musetalk.stream import stream_musetalk
 from talkinghead.nodes.tts import engines
 from talkinghead.nodes.tts.engines import PAUSE_S
+from talkinghead.nodes.tts.master import MasterOptions, master, master_takes
 from talkinghead.nodes.tts.sample_engine import SAMPLE_VOICE, SampleEngine
 from talkinghead.nodes.tts.takes import (
     SpeechOptions,
@@ -238,6 +240,31 @@ class TestStreaming:
         producer.join()
         assert live.pushed == len(one)
         assert len(heard) == 2 * len(one)
+
+    def test_mastered_while_it_is_spoken_equals_mastered_whole(self, tone):
+        options = MasterOptions(lookahead_s=1.0)
+        text = " ".join(["One sentence of some words here."] * 40)
+        expected = master(
+            whole(takes(text, self.options())), RATE, replace(options, pause_s=0.0, join_reach_s=None)
+        )
+        pieces = list(master_takes(takes(text, self.options()), options))
+        assert len(pieces) > 10
+        np.testing.assert_array_equal(whole(pieces), expected.samples[0])
+        live = LiveAudio(RATE)
+        producer = threading.Thread(target=push_takes, args=(iter(pieces), live))
+        producer.start()
+        heard = sum(len(block) for block in live.blocks())
+        producer.join()
+        assert (live.pushed, heard) == (expected.samples.shape[1], 2 * expected.samples.shape[1])
+
+    def test_mastering_that_is_closed_closes_the_speaker(self, tone):
+        before = threading.active_count()
+        pieces = master_takes(takes(SCRIPT, self.options()), MasterOptions(lookahead_s=0.4, target_lufs=None))
+        next(pieces)
+        assert threading.active_count() == before + 1
+        pieces.close()
+        assert threading.active_count() == before
+        assert list(master_takes(iter([]))) == []
 
     def test_a_presenter_speaks_while_the_script_is_spoken(self, tone, tiny_model, avatar):
         packet, live = avatar(), LiveAudio(RATE)
