@@ -105,6 +105,30 @@ def count_words(text: str) -> int:
     return sum(bool(re.search(r"\w", w)) for w in TAG.sub(" ", text).split())
 
 
+def end_of(text: str, n: int = 20) -> str:
+    """Return the last words of `text`, about `n` characters of them: no word and no tag is cut."""
+    return "".join(_some(_PIECE.findall(text)[::-1], n)[::-1]).strip()
+
+
+def start_of(text: str, n: int = 20) -> str:
+    """Return the first words of `text`, about `n` characters of them: no word and no tag is cut."""
+    return "".join(_some(_PIECE.findall(text), n)).strip()
+
+
+def _some(pieces: list[str], n: int) -> list[str]:
+    """Return the first pieces, of `n` characters together, or the first word if it is longer."""
+    length, count = 0, 0
+    for piece in pieces:
+        length += len(piece)
+        if length > n and "".join(pieces[:count]).strip():
+            break
+        count += 1
+    return pieces[:count]
+
+
+_PIECE = re.compile(rf"{TAG.pattern}|\s+|(?:(?!{TAG.pattern})\S)+")
+
+
 def split_text(text: str, limit: int = MAX_PART) -> Iterator[str]:
     """Yield `text` in parts of at most `limit` characters; joined by spaces they hold every word of it.
 

@@ -13,7 +13,9 @@ pytest.importorskip("sentencex", reason="the extra `tts` is not installed")
 from talkinghead.nodes.core.audio import MissingPackage
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.tts import numbers, split
-from talkinghead.nodes.tts.languages import detect_language, find_locale, language_spans
+from talkinghead.nodes.tts.detection import detect_language
+from talkinghead.nodes.tts.languages import find_locale
+from talkinghead.nodes.tts.spans import language_spans
 from talkinghead.nodes.tts.text import normalize_text, stream_text
 
 NEWS_EN = """Good evening. These are tonight's headlines.
@@ -186,7 +188,7 @@ class TestLanguages:
             (
                 "es",
                 "El CEO dijo que the market is open y se fue",
-                [("El CEO dijo que ", "es"), ("the market is", "en"), (" open y se fue", "es")],
+                [("El CEO dijo que ", "es"), ("the market is open", "en"), (" y se fue", "es")],
             ),
             ("es", "The Beatles y la banda", [("The Beatles y la banda", "es")]),
             ("es", "The market is closed today.", [("The market is closed today.", "en")]),
