@@ -144,8 +144,11 @@ def weighed_words(text: str) -> Iterator[tuple[re.Match, str, float]]:
         named = not first and before[0][0].isupper() and before[0].lower() not in COMMON["en"]
         # "de la Cruz", "de los Muertos": what the particles lead to is what counts
         after = next((w[0] for w in words[i + 1 : i + 3] if w[0].lower() not in ("la", "los", "las")), "")
+        if len(word[0]) == 1 and re.search(r"[/&.-]", text[max(0, word.start() - 1) : word.end() + 1]):
+            continue  # y/y, R&D
         near = _Near(first, named and not shouted, after[:1].isupper() and not shouted)
-        found = _weigh(word[0], word[0][0].isupper() and not shouted, near)
+        short = len(word[0]) < 5 and (shouted or text[word.end() : word.end() + 1] == ".")  # BBVA, fig.
+        found = _weigh(word[0], word[0][0].isupper() and not shouted, near, short)
         if found is not None:
             yield word, *found
 
@@ -159,7 +162,7 @@ class _Near:
     before_name: bool
 
 
-def _weigh(word: str, capital: bool, near: _Near) -> tuple[str, float] | None:
+def _weigh(word: str, capital: bool, near: _Near, short: bool) -> tuple[str, float] | None:
     """Return the language a word speaks for and how much, None for a name or a word of neither."""
     lower = word.lower().replace("’", "'")
     for language in ("en", "es"):
@@ -174,7 +177,7 @@ def _weigh(word: str, capital: bool, near: _Near) -> tuple[str, float] | None:
         if SPANISH_LETTERS.search(lower):
             return "es", _SPANISH_NAME
         return ("en", _NAME) if lower.endswith("'s") else None
-    return _spelling(lower)
+    return None if short else _spelling(lower)
 
 
 def _spelling(word: str) -> tuple[str, float] | None:

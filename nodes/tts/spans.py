@@ -11,6 +11,8 @@ from .languages import ARTICLES, SURE
 
 _RUN = 2.0
 """Evidence that makes a stretch of two words or more a span: one plain word of it, or four that are in names too."""
+_GUESS = 1.0
+"""Evidence of spelling alone, which makes no span: an abbreviation or a third language looks like anything."""
 _FLIP = 2.0
 """Evidence beyond twice the sentence's own that makes all of it the other language: one plain word."""
 
@@ -58,6 +60,7 @@ def _runs(words: list[tuple[re.Match, str, float]], base: str, other: str) -> It
             continue
         if run:
             sure = any(m[0].lower() in SURE[other] - ARTICLES and w >= _RUN for m, w in run)
-            if sure or len(run) > 1 and sum(w for _, w in run) >= _RUN:
+            known = len(run) > 1 and max(w for _, w in run) > _GUESS
+            if sure or known and sum(w for _, w in run) >= _RUN:
                 yield run[0][0].start(), run[-1][0].end()
         run = []

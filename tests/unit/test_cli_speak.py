@@ -127,6 +127,14 @@ def test_a_script_that_is_none_is_refused(tone, tmp_path, capsys, data, says):
     assert not tone.asked
 
 
+@pytest.mark.parametrize("options", [(), ("--normalize",), ("--tags",), ("--master",)])
+def test_nothing_to_say_is_an_error_and_no_file(tone, tmp_path, capsys, options):  # row 39
+    code, _, err = speak(capsys, "😀", *options)
+    assert code == 2
+    assert "there is nothing to say in '😀'" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_is_no_script(tone, tmp_path, capsys):
     assert main(["speak", "--voice", "tone", "--text-file", str(tmp_path), "--out", "s.wav"]) == 2
     assert "cannot be read (Is a directory)" in capsys.readouterr().err

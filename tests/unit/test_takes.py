@@ -334,6 +334,38 @@ class TestText:
         assert not any(c.isdigit() for c in said)
         assert "'42.5 %' -> 'forty-two point five percent'" in report.facts["changed"]
 
+    @pytest.mark.parametrize(
+        ("language", "words"),
+        [
+            (
+                "en",
+                [
+                    "forty-two point five percent",
+                    "thirteen thousand",
+                    "seventy point three",
+                    "three o'clock",
+                    "five hundred",
+                ],
+            ),
+            (
+                "es",
+                [
+                    "cuarenta y dos coma cinco por ciento",
+                    "trece mil",
+                    "setenta coma tres",
+                    "tres en punto",
+                    "quinientos",
+                ],
+            ),
+        ],
+    )
+    def test_the_sentence_of_row_38(self, tone, language, words):
+        text = "42,5 % … 13999 € … 70.3 … 3:00 … S&P 500 … hoy es Monday"
+        list(takes(text, SpeechOptions("tone", language=language)))
+        heard = " ".join(a[0] for a in tone.asked)
+        assert all(w in heard for w in [*words, "hoy es", "Monday"])
+        assert not re.search(r"[\d%€&…]", heard)
+
     def test_spanish(self, tone):
         tone.language = "es"
         report = Report()
