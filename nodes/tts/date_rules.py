@@ -6,7 +6,7 @@ import re
 
 from .languages import Locale
 from .numbers import ROMAN, cardinal, ordinal, roman, year
-from .rules import Rule, left_of, rule
+from .rules import Rule, left_of, rule, starts
 
 MONTHS = {
     "en": ("January February March April May June July August September October November December".split()),
@@ -132,7 +132,12 @@ def _english_dates(locale: Locale) -> list[Rule]:
         rule(
             name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
         ),
-        rule(name, reason, rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)", lambda m: " to "),
+        rule(
+            name,
+            reason,
+            rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)|(?<=[a-z.])\s[–-]\s(?=\d{{1,2}}\s{_EN_MONTH.replace('?P<month>', '?:')})",
+            lambda m: " to ",
+        ),
         *_english_short_forms(locale),
     ]
 
@@ -156,7 +161,7 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
         rule(
             "abbreviation",
             "a short form is said in full",
-            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d])|(?=,\s{_EN_MONTH}))",
+            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d])|(?=,?\s(?:\d{{1,2}}\s)?{_EN_MONTH}))",
             weekday,
         ),
         rule(
@@ -166,12 +171,27 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
             lambda m: _month(m["m"], locale),
         ),
         rule(
+            "abbreviation",
+            "a short form is said in full",
+            r"(?<!\w)c\.\s?(?=[12]\d{3}\b)",
+            lambda m: "circa ",
+        ),
+        rule(
+            "year",
+            "a year by its last two digits",
+            r"(?<!\w)['’]0(\d)(?!\w)",
+            lambda m: f"oh {cardinal(int(m[1]), locale)}",
+        ),
+        rule(
             "decade",
             "a decade is a plural",
             r"(?<![\w.,$€£])['’]?(?P<century>1[1-9]|20)?(?P<tens>\d0)['’]?s\b",
             decade,
         ),
     ]
+
+
+_ROMANS = rf"(?P<a>(?=[IVX]+\b){ROMAN})(?P<link>\s?[-–]\s?|\sy\s|\se\s|\sal?\s)(?P<b>(?=[IVX]+\b){ROMAN})\b"
 
 
 def _spanish_dates(locale: Locale) -> list[Rule]:
@@ -192,12 +212,6 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
         if not (1 <= day <= 31 and 1 <= month <= 12):
             return None
         return _full(day, month, None, locale)
-
-    def century(match: re.Match) -> str | None:
-        value = roman(match["roman"])
-        words = ordinal(value, locale) if value <= 10 else cardinal(value, locale)
-        article = "S" if match[0][0] == "S" else "s"
-        return f"{article}iglo{'s' if match['many'] else ''} {words}"
 
     return [
         rule(
@@ -220,11 +234,32 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
             lambda m: cardinal(int(m[1]), locale),
         ),
         rule(
-            "quarter",
-            "a quarter by its number",
-            r"(?<![\w.,])(?P<n>[1-4])T(?!\w)",
-            lambda m: f"{ordinal(int(m['n']), locale, before_noun=True)} trimestre",
+            "abbreviation",
+            "a short form is said in full",
+            r"\b(?P<day>lun|mié|jue|vie|sáb|dom)\.(?=,?\s\d)",
+            lambda m: next(d for d in _DAYS["es"] if d.startswith(m["day"])),
         ),
+        *_centuries(locale),
+    ]
+
+
+def _centuries(locale: Locale) -> list[Rule]:
+    """Return the rules for siglo XXI, s. XIX, ss. XV-XVI."""
+
+    def century(match: re.Match) -> str | None:
+        value = roman(match["roman"])
+        words = ordinal(value, locale) if value <= 10 else cardinal(value, locale)
+        article = "S" if match["word"] == "Siglo" or starts(match) else "s"
+        return f"{article}iglo{'s' if match['many'] else ''} {words}"
+
+    def centuries(match: re.Match) -> str:
+        a, b = (roman(match[i]) for i in ("a", "b"))
+        link = " a " if match["link"].strip() in ("-", "–") else f" {match['link'].strip()} "
+        words = [ordinal(v, locale) if v <= 10 else cardinal(v, locale) for v in (a, b)]
+        return f"{'Siglos' if starts(match) else 'siglos'} {link.join(words)}"
+
+    return [
+        rule("century", "centuries in words", rf"\b(?P<word>[Ss]iglos|[Ss]s\.)\s{_ROMANS}", centuries),
         rule(
             "century",
             "a century is said as a number",

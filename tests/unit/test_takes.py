@@ -1,5 +1,6 @@
 """A script as pieces of speech: order, pauses, styles, speakers, sounds, streaming, memory. Rows 35-39."""
 
+import re
 import threading
 import time
 import tracemalloc
@@ -360,6 +361,38 @@ class TestText:
         assert not any(c.isdigit() for c in said)
         assert "'42.5 %' -> 'forty-two point five percent'" in report.facts["changed"]
 
+    @pytest.mark.parametrize(
+        ("language", "words"),
+        [
+            (
+                "en",
+                [
+                    "forty-two point five percent",
+                    "thirteen thousand",
+                    "seventy point three",
+                    "three o'clock",
+                    "five hundred",
+                ],
+            ),
+            (
+                "es",
+                [
+                    "cuarenta y dos coma cinco por ciento",
+                    "trece mil",
+                    "setenta coma tres",
+                    "tres en punto",
+                    "quinientos",
+                ],
+            ),
+        ],
+    )
+    def test_the_sentence_of_row_38(self, tone, language, words):
+        text = "42,5 % … 13999 € … 70.3 … 3:00 … S&P 500 … hoy es Monday"
+        list(takes(text, SpeechOptions("tone", language=language)))
+        heard = " ".join(a[0] for a in tone.asked)
+        assert all(w in heard for w in [*words, "hoy es", "Monday"])
+        assert not re.search(r"[\d%€&…]", heard)
+
     def test_spanish(self, tone):
         tone.language = "es"
         report = Report()
@@ -395,4 +428,41 @@ class TestText:
         spoken(" ".join(f"It rose {i}.5 % now." for i in range(2, 42)), normalize=True, report=report)
         lines = report.facts["changed"].splitlines()
         assert len(lines) == 22
-        assert lines[-1] == f"and {int(lines[0].split()[0]) - 20} more"
+        assert lines[-1] == f"and {int(lines[0].split()[0]) - 20} more; Normalize Text lists all"
+
+    @pytest.mark.parametrize(("n_changes", "n_lines"), [(None, 41), (3, 5), (0, 0)])
+    def test_a_report_names_as_many_changes_as_asked_for(self, tone, n_changes, n_lines):
+        report = Report()
+        text = " ".join(f"It rose {i}.5 % now." for i in range(2, 42))
+        options = SpeechOptions("tone", normalize=True, language="en", n_changes=n_changes)
+        list(takes(text, options, report=report))
+        assert len(report.facts.get("changed", "").splitlines()) == n_lines
+
+    @pytest.mark.parametrize(
+        ("language", "word"),
+        [("en", "seven words without any stop at all"), ("es", "palabras sin punto alguno que la corte")],
+    )
+    def test_900_characters_without_a_stop_in_either_language(self, tone, language, word):  # row 37
+        text = " ".join([word] * (900 // len(word) + 1))
+        assert len(text) >= 900
+        pieces = list(takes(text, SpeechOptions("tone", language=language)))
+        assert [p.text for p in pieces] == [a[0] for a in tone.asked]
+        assert len(pieces) > 1
+        assert all(len(a[0]) <= 400 for a in tone.asked)
+        assert re.findall(r"\w+", " ".join(a[0] for a in tone.asked).lower()) == text.split()
+
+    @pytest.mark.parametrize("language", ["en", "es"])
+    def test_a_text_without_a_sign_is_in_the_language_of_the_voice(self, tone, monkeypatch, language):
+        monkeypatch.setattr(type(tone), "languages", lambda self, voice: (language,))
+        report = Report()
+        list(takes("Madrid", SpeechOptions("tone"), report=report))
+        assert report.facts["language"].startswith(language)
+        assert "weak evidence" in report.text()
+
+    @pytest.mark.parametrize("normalize", [False, True])
+    def test_tags_that_are_not_obeyed_are_named(self, tone, normalize):
+        report = Report()
+        options = SpeechOptions("tone", normalize=normalize, tags=False, language="en")
+        list(takes("One two [pause:1] three [sic] four.", options, report=report))
+        [warning] = [w for w in report.warnings if "tags" in w]
+        assert warning.startswith("tags are read as words here: [pause:1]; to obey them set normalize")
