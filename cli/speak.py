@@ -48,6 +48,19 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         "(default auto)",
     )
     speak.add_argument(
+        "--wording",
+        default="",
+        metavar="RULES",
+        help="with --normalize, rules that change the wording: U5 carries a lone exclamation in a phrase, U6 takes the "
+        "marks from quotations, U7 puts a noun before foreign brands; with commas",
+    )
+    speak.add_argument(
+        "--glossary",
+        type=Path,
+        metavar="FILE",
+        help="with --normalize, a JSON of names and how they are said; it wins over the pack's own",
+    )
+    speak.add_argument(
         "--show-changes", action="store_true", help="with --normalize: print all that it changed"
     )
     speak.add_argument(
@@ -106,8 +119,11 @@ def _speak(args: argparse.Namespace) -> int:
         raise ValueError("speak needs --text or --text-file, and --out (or --list)")
     if args.out.suffix.lower() not in (".wav", ".flac") or args.out.is_dir():
         raise ValueError(f"--out {str(args.out)!r} must be a file ending in .wav or .flac")
-    if args.show_changes and args.normalize is None:
-        raise ValueError("--show-changes goes with --normalize: nothing else changes the text")
+    for flag in ("show_changes", "wording", "glossary"):
+        if getattr(args, flag) and args.normalize is None:
+            raise ValueError(
+                f"--{flag.replace('_', '-')} goes with --normalize: nothing else changes the text"
+            )
     _check_language(args.normalize)
     ctx = RunContext()
     if args.text_file is not None and warning:
@@ -122,6 +138,7 @@ def _speak(args: argparse.Namespace) -> int:
 
 def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, dict]:
     """Return --text as the options want it, and what there is to tell of it."""
+    from ..nodes.tts.glossary import load_glossary
     from ..nodes.tts.takes import SpeechOptions, join_takes, sounds_in, takes
 
     dialogue = _dialogue(args.dialogue)
@@ -133,6 +150,8 @@ def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, 
         seed=args.seed,
         normalize=args.normalize is not None,
         language=args.normalize or "auto",
+        wording=[rule.strip().upper() for rule in args.wording.split(",") if rule.strip()],
+        glossary=load_glossary([args.glossary] if args.glossary else []),
         tags=tags,
         n_changes=None if args.show_changes else 0,
         sounds=_sounds(sounds_in(args.text) if tags else (), args.sounds),

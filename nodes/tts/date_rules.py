@@ -43,8 +43,17 @@ def _full(day: int, month: int, years: int | None, locale: Locale) -> str:
     if locale.is_es:
         words = f"{_day(day, locale)} de {name}"
         return words if years is None else f"{words} de {year(years, locale)}"
-    words = f"{name} {_day(day, locale)}"
+    words = f"the {_day(day, locale)} of {name}" if locale.day_first else f"{name} {_day(day, locale)}"
     return words if years is None else f"{words}, {year(years, locale)}"
+
+
+def _in_place(words: str, match: re.Match) -> str:
+    """Return a date as it stands there, "the third of April" without a second "the", with a capital at the start."""
+    if not words.startswith("the "):
+        return words
+    if re.search(r"\b[Tt]he\s+$", left_of(match)):
+        return words[4:]
+    return words if left_of(match).strip() else f"T{words[1:]}"
 
 
 def _two_digit(text: str) -> int:
@@ -65,13 +74,13 @@ def date_rules(locale: Locale) -> list[Rule]:
             day, month = month, day
         if not (1 <= month <= 12 and 1 <= day <= 31):
             return None
-        return _full(day, month, _two_digit(match["year"]), locale)
+        return _in_place(_full(day, month, _two_digit(match["year"]), locale), match)
 
     def iso(match: re.Match) -> str | None:
         month, day = int(match["month"]), int(match["day"])
         if not (1 <= month <= 12 and 1 <= day <= 31):
             return None
-        return _full(day, month, int(match["year"]), locale)
+        return _in_place(_full(day, month, int(match["year"]), locale), match)
 
     both = [
         rule(name, reason, r"(?<![\w/-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\w-])", iso),
@@ -102,13 +111,8 @@ def _english_dates(locale: Locale) -> list[Rule]:
         day = int(match["day"])
         if not 1 <= day <= 31:
             return None
-        words = f"{_day(day, locale)}"
-        if match["last"]:
-            words += f" to {_day(int(match['last']), locale)}"
-        article = "" if re.search(r"\b[Tt]he\s+$", left_of(match)) else "the "
-        words = f"{article}{words} of {_month(match['month'], locale)}"
-        if not left_of(match).strip():
-            words = words[0].upper() + words[1:]
+        last = f" to {_day(int(match['last']), locale)}" if match["last"] else ""
+        words = _in_place(f"the {_day(day, locale)}{last} of {_month(match['month'], locale)}", match)
         return words + (f", {year(int(match['year']), locale)}" if match["year"] else "")
 
     def month_year(match: re.Match) -> str:

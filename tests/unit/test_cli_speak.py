@@ -70,7 +70,7 @@ def test_plain_speech_tells_what_it_drops(tone, capsys):
 @pytest.mark.parametrize(
     ("tag", "text", "said"),
     [
-        ("en-GB", "It was 3/4/2026 then.", "It was April third, twenty twenty-six then."),
+        ("en-GB", "It was 3/4/2026 then.", "It was the third of April, twenty twenty-six then."),
         ("es-MX", "Subió un 3.5 % hoy.", "Subió un tres punto cinco por ciento hoy."),
         ("es-AR", "Subió un 3,5 % hoy.", "Subió un tres coma cinco por ciento hoy."),
     ],
@@ -78,6 +78,36 @@ def test_plain_speech_tells_what_it_drops(tone, capsys):
 def test_normalize_takes_the_languages_of_the_node(tone, capsys, tag, text, said):
     assert speak(capsys, text, "--normalize", tag)[0] == 0
     assert tone.asked[0][0] == said
+
+
+def test_wording_and_glossary(tone, tmp_path, capsys):
+    (tmp_path / "names.json").write_text('{"say": {"es": {"Acme": "Akme"}}}')
+    text = "¡Atención! Acme y Blue Origin ganan un 2 %."
+    options = ("--normalize", "es", "--glossary", "names.json")
+    assert speak(capsys, text, *options, "--wording", "u5, U7")[0] == 0
+    carried = " ".join(asked[0] for asked in tone.asked)
+    assert "Akme" in carried
+    assert "la firma Blue Origin" in carried
+    assert not carried.startswith("¡Atención!")
+    tone.asked.clear()
+    assert speak(capsys, text, *options)[0] == 0
+    assert tone.asked[0][0].startswith("¡Atención!")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--wording", "U5"), "--wording goes with --normalize"),
+        (("--glossary", "x.json"), "--glossary goes with --normalize"),
+        (("--normalize", "--wording", "U9"), "'U9' is no rule that can be asked for"),
+        (("--normalize", "--glossary", "gone.json"), "glossary gone.json cannot be read"),
+    ],
+)
+def test_wording_and_glossary_that_cannot_be(tone, tmp_path, capsys, options, says):
+    code, _, err = speak(capsys, "One two three.", *options)
+    assert code != 0
+    assert says in err
+    assert not (tmp_path / "s.wav").exists()
 
 
 def test_show_changes_shows_all(tone, capsys):

@@ -177,7 +177,12 @@ class TestLanguages:
     @pytest.mark.parametrize(
         ("tag", "text", "want"),
         [
-            ("en-GB", "3/4/2025", "April third, twenty twenty-five"),
+            ("en-GB", "3/4/2025", "The third of April, twenty twenty-five"),
+            (
+                "en-GB",
+                "the 3/4/2025 and 2025-04-03",
+                "the third of April, twenty twenty-five and the third of April, twenty twenty-five",
+            ),
             (
                 "en-GB",
                 "101 and 1,250 km",
