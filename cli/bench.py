@@ -62,6 +62,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         help="measure the wardrobe's stages instead: milliseconds a frame, and the memory of 175 frames (8 GB; quick: 24 "
         "frames)",
     )
+    bench.add_argument(
+        "--speech",
+        action="store_true",
+        help="measure speech instead: text rules, voice, mastering, memory over sentences and voice files (extra tts)",
+    )
     bench.add_argument("--json", metavar="FILE", type=Path, help="write everything there as JSON too")
     bench.set_defaults(run=_bench)
 
@@ -89,6 +94,11 @@ def _bench(args: argparse.Namespace) -> int:
         from .bench_wardrobe import bench_wardrobe
 
         _keep(args, bench_wardrobe(args))
+        return 0
+    if args.speech:
+        from .bench_speech import bench_speech
+
+        _keep(args, bench_speech(args))
         return 0
     if args.overlap:
         return _bench_overlap(args, device)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .common import model_root, print_facts
+from .script import read_script
 
 if TYPE_CHECKING:
     from ..nodes.core.audio import MemoryAudio
@@ -29,20 +30,43 @@ def voice_options() -> argparse.ArgumentParser:
 
 def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speak = commands.add_parser("speak", parents=[common, voice_options()], help="text to a sound file")
-    speak.add_argument("--text")
+    what = speak.add_mutually_exclusive_group()
+    what.add_argument("--text")
+    what.add_argument(
+        "--text-file",
+        metavar="FILE",
+        help="a text file with the script (UTF-8 best), or - for standard input",
+    )
     speak.add_argument("--out", type=Path, help="a .wav or .flac file")
     speak.add_argument("--list", action="store_true", help="list the voices")
     speak.add_argument(
         "--normalize",
         nargs="?",
         const="auto",
-        choices=("auto", "en", "es"),
         metavar="LANGUAGE",
-        help="say numbers, symbols and acronyms as a broadcaster would: auto, en or es (default auto)",
+        help="say numbers, symbols and acronyms as a broadcaster would, and follow tags: auto, en, en-GB, es, es-MX, ... "
+        "(default auto)",
     )
-    speak.add_argument("--show-changes", action="store_true", help="with --normalize: print what it changed")
     speak.add_argument(
-        "--tags", action="store_true", help="follow [pause:0.5], [rate:slow], [sfx:bell.wav], ..."
+        "--wording",
+        default="",
+        metavar="RULES",
+        help="with --normalize, rules that change the wording: U5 carries a lone exclamation in a phrase, U6 takes the "
+        "marks from quotations, U7 puts a noun before foreign brands; with commas",
+    )
+    speak.add_argument(
+        "--glossary",
+        type=Path,
+        metavar="FILE",
+        help="with --normalize, a JSON of names and how they are said; it wins over the pack's own",
+    )
+    speak.add_argument(
+        "--show-changes", action="store_true", help="with --normalize: print all that it changed"
+    )
+    speak.add_argument(
+        "--tags",
+        action="store_true",
+        help="follow [pause:0.5], [rate:slow], ... without --normalize, which does too",
     )
     speak.add_argument(
         "--dialogue",
@@ -59,10 +83,10 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     speak.add_argument(
         "--master",
         nargs="?",
-        type=float,
-        const=-16.0,
+        const="-16",
         metavar="LUFS",
-        help="clean the sound and bring it to this loudness (default -16)",
+        help="clean the sound and bring it to this loudness, -50 to -5 LUFS (default -16); off or 0 cleans it and leaves "
+        "the loudness",
     )
     speak.set_defaults(run=_speak)
 
@@ -89,26 +113,36 @@ def _speak(args: argparse.Namespace) -> int:
     if args.list:
         print_facts(args, {"voices": list_voices([model_root(args) / "tts"])})
         return 0
+    if args.text_file is not None:
+        args.text, warning = read_script(args.text_file)
     if not args.text or not args.out:
-        raise ValueError("speak needs --text and --out (or --list)")
+        raise ValueError("speak needs --text or --text-file, and --out (or --list)")
     if args.out.suffix.lower() not in (".wav", ".flac") or args.out.is_dir():
         raise ValueError(f"--out {str(args.out)!r} must be a file ending in .wav or .flac")
-    if args.show_changes and args.normalize is None:
-        raise ValueError("--show-changes goes with --normalize: nothing else changes the text")
+    for flag in ("show_changes", "wording", "glossary"):
+        if getattr(args, flag) and args.normalize is None:
+            raise ValueError(
+                f"--{flag.replace('_', '-')} goes with --normalize: nothing else changes the text"
+            )
+    _check_language(args.normalize)
     ctx = RunContext()
+    if args.text_file is not None and warning:
+        ctx.report.warn(warning)
     made_up = args.normalize or args.tags or args.dialogue is not None or args.master is not None
     audio, facts = _performed(args, ctx) if made_up else (spoken(args, ctx), {})
     _write(args.out, audio)
     path, seconds = str(args.out.resolve()), round(float(audio.seconds), 3)
-    print_facts(args, {"path": path, "duration_s": seconds, **facts})
+    print_facts(args, {"path": path, "duration_s": seconds, **facts, "report": ctx.report.as_dict()})
     return 0
 
 
 def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, dict]:
     """Return --text as the options want it, and what there is to tell of it."""
+    from ..nodes.tts.glossary import load_glossary
     from ..nodes.tts.takes import SpeechOptions, join_takes, sounds_in, takes
 
-    dialogue, tags = _dialogue(args.dialogue), args.tags or args.dialogue is not None
+    dialogue = _dialogue(args.dialogue)
+    tags = args.tags or args.dialogue is not None or args.normalize is not None
     options = SpeechOptions(
         voice=_voice(args),
         voices=dialogue,
@@ -116,25 +150,36 @@ def _performed(args: argparse.Namespace, ctx: RunContext) -> tuple[MemoryAudio, 
         seed=args.seed,
         normalize=args.normalize is not None,
         language=args.normalize or "auto",
+        wording=[rule.strip().upper() for rule in args.wording.split(",") if rule.strip()],
+        glossary=load_glossary([args.glossary] if args.glossary else []),
         tags=tags,
+        n_changes=None if args.show_changes else 0,
         sounds=_sounds(sounds_in(args.text) if tags else (), args.sounds),
     )
     mastering = None if args.master is None else _mastering(args.master)
-    pieces = takes(args.text, options, [model_root(args) / "tts"], ctx.report, ctx)
-    audio = join_takes(pieces, **({} if mastering is None else {"peak": None}))
+    audio = join_takes(takes(args.text, options, [model_root(args) / "tts"], ctx.report, ctx))
     if mastering is not None:
         audio = _mastered(audio, mastering, ctx.report)
-    report = ctx.report.as_dict()
-    shown = {
-        name: value for name, value in ctx.report.facts.items() if name != "changed" or args.show_changes
-    }
-    return audio, {**shown, "report": report}
+    return audio, dict(ctx.report.facts)
 
 
-def _mastering(target: float):
+def _check_language(tag: str | None) -> None:
+    from ..nodes.tts.languages import find_locale
+
+    if tag not in (None, "auto"):
+        find_locale(tag)
+
+
+def _mastering(given: str):
+    """Return the options of --master: what it says is a loudness, or off."""
     from ..nodes.tts.mastering.options import MasterOptions
 
-    return MasterOptions(target_lufs=target, pause_s=0.0, join_reach_s=None)
+    wrong = f"--master {given!r} is no loudness: give -50 to -5 LUFS (-16 online, -23 or -24 on air), or off"
+    try:
+        target = 0.0 if given.casefold() == "off" else float(given)
+        return MasterOptions(target_lufs=target or None, pause_s=0.0, join_reach_s=None)
+    except ValueError as e:
+        raise ValueError(wrong) from e
 
 
 def _mastered(audio: MemoryAudio, options, report: Report) -> MemoryAudio:

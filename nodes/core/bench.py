@@ -138,6 +138,15 @@ def _answer(command: list[str]) -> str:
     return done.stdout.strip() or "unknown"
 
 
+def process_mb() -> int | None:
+    """Return the resident memory of this process in MB; None where the system does not tell it in /proc."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
 def median_ms(
     function: Callable[[], object], device: torch.device, seconds: float = 0.5, least: int = 3, most: int = 50
 ) -> float:

@@ -7,7 +7,6 @@ before. Cold: the first run of the process, all sound there, from the call on. W
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Protocol
 import torch
 
 from .bench import SPEECH_LIKE_RATE as RATE
-from .bench import machine_facts, speech_like
+from .bench import machine_facts, process_mb, speech_like
 from .color import matrix_for_height
 from .frames import FrameChunk, ModelHandle, RunCancelled, RunContext
 from .host_copy import Arriving, HostCopies
@@ -277,7 +276,7 @@ class _LiveBench:
         samples: list[dict[str, object]] = []
         for done, _ in self._run(o.batches[0], 320, o.memory_seconds):
             if done >= every * (len(samples) + 1):
-                sample: dict[str, object] = {"frames": done, "process_mb": _process_mb()}
+                sample: dict[str, object] = {"frames": done, "process_mb": process_mb()}
                 if o.device.type == "cuda":
                     sample["card_mb"] = torch.cuda.memory_allocated(o.device) >> 20
                 samples.append(sample)
@@ -296,15 +295,6 @@ def _until_heard(audio: LiveAudio) -> None:
     while not audio.waits:
         time.sleep(0.002)
     time.sleep(0.05)
-
-
-def _process_mb() -> int | None:
-    """Resident memory of this process in MB; None where the system does not tell it in /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
 
 
 _HEAD = ("batch", "push ms", "needs ms", "pushed ms", "TTFF ms", "least", "most", "steady fps", "x real time")

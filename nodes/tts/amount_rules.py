@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .languages import FUNCTION_EN, Locale
 from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
-from .rules import Rule, left_of, right_of, rule
+from .rules import Rule, full_stop, left_of, right_of, rule
 from .units import CURRENCIES, PERCENTS, UNITS, Currency, Noun
 
 DASH = r"[ \u00a0]?[-–][ \u00a0]?"
@@ -18,6 +18,8 @@ _SCALES = {
         "million": r"M|m|mn|mln|MM|million",
         "billion": r"B|b|bn|Bn|billion",
         "trillion": r"T|tn|trn|trillion",
+        "lakh": "lakh",
+        "crore": "crore",
     },
     "es": {
         "mil": r"[Kk]|mil(?! mill)",
@@ -68,8 +70,13 @@ def amount(text: str, scale: str | None, locale: Locale, gender: str = "n") -> A
     if one:
         words = {"millones": "un millón", "billones": "un billón"}.get(scale, scale)
     else:
-        words = f"{number(whole, fraction, locale, 'm')} {scale}"
+        words = f"{_before_scale(number(whole, fraction, locale, 'm'))} {scale}"
     return Amount(words, False, scale != "mil")
+
+
+def _before_scale(words: str) -> str:
+    """Return a Spanish number as it stands before millones: dos coma un millones, tres coma veintiún millones."""
+    return re.sub(r"\buno$", "un", re.sub("veintiuno$", "veintiún", words))
 
 
 def sign_words(sign: str | None, locale: Locale) -> str:
@@ -81,13 +88,17 @@ def sign_words(sign: str | None, locale: Locale) -> str:
 
 def is_attribute(match: re.Match) -> bool:
     """Return whether an English amount stands before a noun it describes: a $5 bill, the 10 km run."""
-    noun = re.match(r"[\s-]+([a-z]+)", right_of(match))
+    noun = re.match(r"[\s-]+[\"“'‘«]?([a-z]+)", right_of(match))
     if re.match(_DESCRIBED, right_of(match)):
         return True
     if noun is None or noun[1] in FUNCTION_EN:
         return False
     return bool(
-        re.search(r"\b(?:an?|the|this|that|its|his|her|their|our|another)\s+$", left_of(match), re.IGNORECASE)
+        re.search(
+            r"\b(?:an?|the|this|that|its|his|her|their|our|another|[^\W\d_]+['’]s)\s+$",
+            left_of(match),
+            re.IGNORECASE,
+        )
     )
 
 
@@ -96,7 +107,8 @@ _DESCRIBED = (
 )
 
 
-def _with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> str:
+def with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> str:
+    """Return an amount and its noun in the number that it asks for; as an attribute English has the singular."""
     word = noun.one(locale) if spoken.one or attribute else noun.many(locale)
     return f"{spoken.words} {'de ' if spoken.de else ''}{word}"
 
@@ -113,12 +125,12 @@ def _money(match: re.Match, locale: Locale) -> str | None:
         low = amount(first, scale_of(match["ascale"], locale), locale, gender)
         high = amount(second, scale, locale, gender)
         joined = Amount(f"{low.words} {locale.pick('to', 'a')} {high.words}", False, high.de)
-        return sign + _with_noun(joined, unit, locale, attribute)
+        return sign + with_noun(joined, unit, locale, attribute)
     whole, fraction = split_number(first, locale)
     if scale is None and len(fraction) == 2 and currency.minor and not attribute:
         return sign + _cents(whole, fraction, currency, locale)
     spoken = amount(first, scale, locale, gender)
-    return sign + _with_noun(spoken, unit, locale, attribute)
+    return sign + with_noun(spoken, unit, locale, attribute)
 
 
 def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str:
@@ -132,7 +144,7 @@ def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str
             is_one(whole, ""),
             locale.is_es and int(whole) > 0 and int(whole) % 10**6 == 0,
         )
-        parts.append(_with_noun(value, unit, locale, False))
+        parts.append(with_noun(value, unit, locale, False))
     if hundredths:
         words = cardinal(hundredths, locale, minor.gender if locale.is_es else "n")
         parts.append(f"{words} {minor.one(locale) if hundredths == 1 else minor.many(locale)}")
@@ -154,7 +166,7 @@ def money_rules(locale: Locale) -> list[Rule]:
     )
     before_one = (
         rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{leading}){_SPACE}(?P<a>{n})(?P<b>)(?P<ascale>)"
-        rf"(?:{_SPACE}(?P<scale>{scales}))?(?!\w)(?:[ \u00a0](?P<code>{codes})(?!\w))?"
+        rf"(?:(?:{_SPACE}|-(?=[btm]\w\w))(?P<scale>{scales}))?(?!\w)(?:[ \u00a0](?P<code>{codes})(?!\w))?"
     )
     after = (
         rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?P<ascale>)(?:{DASH}(?P<b>{n}))?"
@@ -183,14 +195,17 @@ def percent_rules(locale: Locale) -> list[Rule]:
     marks = "|".join(re.escape(m) for m in sorted(PERCENTS, key=len, reverse=True))
     pattern = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?:{_SPACE}%?{DASH}(?P<b>{n}))?{_SPACE}(?P<mark>{marks})(?!\w)"
 
-    def say(match: re.Match) -> str:
+    def say(match: re.Match) -> str | None:
+        if _below_a_line(match):
+            return None
         noun = PERCENTS[match["mark"]]
         gender = noun.gender if locale.is_es else "n"
         spoken = amount(match["a"], None, locale, gender)
         words = sign_words(match["sign"], locale) + spoken.words
         if match["b"]:
             words += f" {locale.pick('to', 'a')} {amount(match['b'], None, locale, gender).words}"
-        return f"{words} {noun.one(locale) if spoken.one and not match['b'] else noun.many(locale)}"
+        said = f"{words} {noun.one(locale) if spoken.one and not match['b'] else noun.many(locale)}"
+        return said + full_stop(match, said)
 
     return [rule("U1 percent", "decimal and percent sign in words, as one unit", pattern, say)]
 
@@ -205,8 +220,10 @@ def unit_rules(locale: Locale) -> list[Rule]:
     )
 
     def say(match: re.Match) -> str | None:
+        if _below_a_line(match):
+            return None
         noun = UNITS[match["unit"]]
-        if noun.spaced and match["gap"] not in (" ", "\u00a0", "\u202f"):
+        if noun.spaced and match["gap"] not in (" ", "\u00a0", "\u202f") and not _close(match):
             return None
         if match["unit"] == "m" and not match["gap"] and _is_million(match, locale):
             return None
@@ -217,26 +234,42 @@ def unit_rules(locale: Locale) -> list[Rule]:
             words += f" {locale.pick('to', 'a')} {amount(match['b'], None, locale, gender).words}"
             spoken = Amount(words, False)
         attribute = not locale.is_es and (match["gap"] == "-" or is_attribute(match))
-        return _with_noun(Amount(words, spoken.one, spoken.de), noun, locale, attribute)
+        said = with_noun(Amount(words, spoken.one, spoken.de), noun, locale, attribute)
+        return said + full_stop(match, said)
 
     reason = "the unit in words, singular or plural as the number asks"
-    return [*_special_units(locale), rule("U2 unit", reason, pattern, say), _scale_rule(locale)]
+    return [
+        *_temperatures(locale),
+        *_special_units(locale),
+        rule("U2 unit", reason, pattern, say),
+        _scale_rule(locale),
+    ]
+
+
+def _below_a_line(match: re.Match) -> bool:
+    """Return whether a number is the lower half of a fraction: the 2 of 1/2 %."""
+    return len(match["a"]) == 1 and bool(re.search(r"(?<!\d)\d/$", left_of(match)))
+
+
+def _close(match: re.Match) -> bool:
+    """Return whether a unit may stand close to its number: 9.58s, 20g, 2l; not the 80s, 5g for a network, 5t."""
+    decimal = bool(re.search("[.,]", match["a"]))
+    return decimal or (match["unit"] in ("g", "l") and len(match["a"]) > 1)
+
+
+_STONES = r"(?<![\w.,])(?P<st>\d{1,2})\s?st\s(?P<lb>\d{1,2})\s?lbs?\b"
+_MILD = r"(?:(?<=máxima de )|(?<=mínima de )|(?<=máx\. )|(?<=mín\. )|(?<=máximas de )|(?<=mínimas de )|(?<=hasta los ))(?P<n>\d{1,2})º(?!\s?[CF])"
+"""Spanish degrees with the sign of an ordinal, behind the words of a forecast."""
 
 
 def _special_units(locale: Locale) -> list[Rule]:
-    """Return the rules for 2h 5m, 6'2", 40C and 3x."""
+    """Return the rules for 2h 5m, 6'2", 14st 3lb, 3x and 3 x 4 m."""
     n = number_pattern(locale)
 
-    def quantity(text: str, unit: str, sign: str | None = None) -> str:
-        noun = UNITS[unit]
-        value = amount(text, None, locale, noun.gender if locale.is_es else "n")
-        return sign_words(sign, locale) + _with_noun(value, noun, locale, False)
-
-    def degrees(match: re.Match) -> str:
-        return quantity(match["a"], f"°{match['unit']}", match["sign"])
-
     def hours(match: re.Match) -> str:
-        return locale.pick(" and ", " y ").join((quantity(match["h"], "h"), quantity(match["m"], "min")))
+        return locale.pick(" and ", " y ").join(
+            (_quantity(match["h"], "h", locale), _quantity(match["m"], "min", locale))
+        )
 
     def height(match: re.Match) -> str:
         feet, inches = (amount(match[i], None, locale, g) for i, g in ((1, "m"), (2, "f")))
@@ -244,26 +277,62 @@ def _special_units(locale: Locale) -> list[Rule]:
             return f"{feet.words} pies y {inches.words} pulgada{'' if inches.one else 's'}"
         return f"{feet.words} foot {inches.words}"
 
+    def stones(match: re.Match) -> str:
+        rest = f" {amount(match['lb'], None, locale).words}" if match["lb"] else ""
+        return f"{amount(match['st'], None, locale).words} stone{rest}"
+
     def times(match: re.Match) -> str:
         return f"{amount(match['a'], None, locale, 'f').words} {locale.pick('times', 'veces')}"
 
     def size(match: re.Match) -> str:
         first = amount(match["a"], None, locale).words
-        return f"{first} {locale.pick('by', 'por')} {quantity(match['b'], match['unit'])}"
+        return f"{first} {locale.pick('by', 'por')} {_quantity(match['b'], match['unit'], locale)}"
 
     name, reason = "U2 unit", "the unit in words"
     sizes = rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})\s?(?P<unit>m|cm|mm|km|ft)(?!\w)"
     return [
         rule(name, reason, r"(?<![\w.,])(?P<h>\d{1,2})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?\b", hours),
+        rule(name, reason, r"(?<![\w.,])(?P<h>\d{1,2})h(?P<m>[0-5]\d)(?!\w)", hours),
+        rule(name, reason, r"(?<![\w.,])(\d)\s?ft\.?\s(\d{1,2})\s?in\b(?:\.(?=\s[a-z]))?", height),
+        *([] if locale.is_es else [rule(name, reason, _STONES, stones)]),
         rule(name, reason, r"(?<![\w.,])(\d)['’′](\d{1,2})(?:[\"”″]|''|(?!\w))", height),
-        rule(
-            name,
-            reason,
-            rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{2,3}})(?P<unit>{'C' if locale.is_es else '[CF]'})(?!\w)",
-            degrees,
-        ),
         rule(name, reason, sizes, size),
         rule(name, reason, rf"(?<![\w.,])(?P<a>{n})\s?x(?!\w|\s?\d)", times),
+    ]
+
+
+def _quantity(text: str, unit: str, locale: Locale, sign: str | None = None) -> str:
+    """Return a number and its unit in words."""
+    noun = UNITS[unit]
+    value = amount(text, None, locale, noun.gender if locale.is_es else "n")
+    return sign_words(sign, locale) + with_noun(value, noun, locale, False)
+
+
+def _temperatures(locale: Locale) -> list[Rule]:
+    """Return the rules for 40C, -5C, from 5C, 5-10C and máx. 35º; a 5C elsewhere is a name."""
+
+    def warm(match: re.Match) -> str:
+        low, high = (amount(match[i], None, locale).words for i in ("a", "b"))
+        return f"{low} {locale.pick('to', 'a')} {high} {UNITS['°' + match['unit']].many(locale)}"
+
+    def degrees(match: re.Match) -> str:
+        return _quantity(match["a"], f"°{match['unit']}", locale, match["sign"])
+
+    def mild(match: re.Match) -> str:
+        return _quantity(match["n"], "°", locale)
+
+    name, reason = "U2 unit", "the unit in words"
+    scale = "C" if locale.is_es else "[CF]"
+    words = ("de", "a", "hasta") if locale.is_es else ("from", "to", "of", "below", "above", "near")
+    behind = "|".join(rf"(?<=\b{word} )" for word in words)
+    return [
+        *([rule(name, reason, _MILD, mild)] if locale.is_es else []),
+        rule(
+            name, reason, rf"(?<![\w.,])(?P<a>\d{{1,3}}){DASH}(?P<b>\d{{2,3}})(?P<unit>{scale})(?!\w)", warm
+        ),
+        rule(name, reason, rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{2,3}})(?P<unit>{scale})(?!\w)", degrees),
+        rule(name, reason, rf"(?:{behind})(?P<sign>)(?P<a>\d)(?P<unit>C)(?!\w)", degrees),
+        rule(name, reason, r"(?<![\w.,])(?P<sign>[-−])(?P<a>\d)(?P<unit>C)(?!\w)", degrees),
     ]
 
 
@@ -310,6 +379,8 @@ def _is_million(match: re.Match, locale: Locale) -> bool:
     """Return whether an attached m means million, as in 5m people; metres before long, race and the like."""
     after = right_of(match)
     noun = re.match(r"\s+([a-z]+)", after)
+    if re.match(r"\+|\s+of (?:the|its|his|her|their|our|[A-Z]\w*'s)\b", after) and not locale.is_es:
+        return True  # 75m+ records, 1.5m of the 3m voters
     if locale.is_es or noun is None or noun[1] in FUNCTION_EN:
         return False
     return not re.match(_LENGTH, after)

@@ -12,6 +12,7 @@ from ..core.audio import AudioClip, mono_blocks
 from ..core.report import Report
 from . import engines
 from .glossary import Glossary
+from .languages import LANGUAGES
 from .sample_engine import SampleEngine
 from .speech_engine import SpeechEngine
 from .tags import NARRATOR, Event, Sound, Style, Utterance
@@ -30,6 +31,7 @@ class SpeechOptions:
         language, wording, glossary: of the text rules, see `normalize_text`.
         tags: read the inline tags; else brackets are text.
         sounds: name in [sfx:..] as written -> clip, found and checked by the caller.
+        n_changes: changes of the text rules that the report lists, the rest is counted; 0 for none, None for all.
     """
 
     voice: str
@@ -42,6 +44,7 @@ class SpeechOptions:
     glossary: Glossary | None = None
     tags: bool = True
     sounds: Mapping[str, AudioClip] = field(default_factory=dict)
+    n_changes: int | None = 20
 
     def __post_init__(self) -> None:
         low, high = engines.MIN_SPEED, engines.MAX_SPEED
@@ -83,6 +86,12 @@ class Cast:
             raise ValueError(f"no sound {lost[0]!r} for [sfx:{lost[0]}]; put the file in the input folder")
         self._sounds = {name: options.sounds[name] for name in names}
         self.sample_rate = max((r.engine.sample_rate(r.voice) for r in self.roles), default=0)
+
+    @property
+    def language(self) -> str:
+        """The language that all voices share, "en" if they share none: for a text that gives no sign of its own."""
+        spoken = {language[:2] for r in self.roles for language in r.engine.languages(r.voice)}
+        return spoken.pop() if len(spoken) == 1 and spoken <= set(LANGUAGES) else "en"
 
     @property
     def reads_text(self) -> bool:

@@ -1,4 +1,4 @@
-"""Rules for figures that are names: telephone numbers, and letters with digits (G7, F-16, COVID-19)."""
+"""Rules for letters with digits: G7, F-16, COVID-19."""
 
 from __future__ import annotations
 
@@ -9,67 +9,57 @@ from .languages import Locale
 from .numbers import cardinal, digit_words, year
 from .rules import Rule, rule
 
-
-def telephone_rules(locale: Locale) -> list[Rule]:
-    """Return the rules for telephone numbers, and the three digits of an emergency call."""
-
-    def groups(match: re.Match) -> str:
-        parts = re.findall(r"\d+", match[0])
-        start = locale.pick("plus ", "más ") if match[0].startswith("+") else ""
-        return start + ", ".join(digit_words(p, locale) for p in parts)
-
-    def dialled(match: re.Match) -> str:
-        word = {"tel. ": "teléfono ", "Tel. ": "Teléfono "}.get(match["word"], match["word"])
-        return word + ", ".join(digit_words(p, locale) for p in match["digits"].split())
-
-    name, reason = "telephone", "a telephone number is read digit by digit, in its groups"
-    call = r"call(?:ed|ing)?|dial(?:ed|ing)?|phone[ds]?"
-    dials = r"\d{3}"
-    patterns = [
-        r"(?<![\w+])\+\d{1,3}(?:[ .-]\(?\d{2,4}\)?){2,5}(?!\w)",
-        r"(?<![\w-])(?:1-)?\(?\d{3}\)?[ .-]\d{3}[.-]\d{4}(?![\w-])",
-        r"(?<![\w-])\d{3}-\d{4}(?![\w-])",
-    ]
-    if locale.is_es:
-        call = r"(?:llam|marc|marq)[a-záéíóúñ]*(?:\s(?:al|el))?|tel\.|teléfono|emergencias"
-        dials = r"\d{3}(?: \d{2,3}){0,3}"
-        patterns += [
-            r"(?<![\w-])[6-9]\d{2}[ -]\d{2}[ -]\d{2}[ -]\d{2}(?![\w-])",
-            r"(?<![\w-])[6-9]\d{2}[ -]\d{3}[ -]\d{3}(?=[.;!?]?\s*$|[.,;]?\s(?:o|y|u)\b|[,;])",
-        ]
-    return [
-        rule(name, reason, rf"\b(?P<word>(?i:{call})\s)(?P<digits>{dials})(?![\w.,/%-]*\d)(?!\s?%)", dialled),
-        *(rule(name, reason, p, groups) for p in patterns),
-    ]
-
-
 _CODE_BEFORE = r"\b(?:Boeing|Flight|Route|Highway|Airbus|Lufthansa|Interstate)\s"
+
+
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+
+
+def _figure(text: str, locale: Locale, paired: bool = False) -> str:
+    """Return a number in a code: A-three twenty, flight three seventy; `paired` reads four digits two by two."""
+    value = int(text)
+    if text[0] == "0":
+        return digit_words(text, locale)
+    if len(text) == 4 and 1900 <= value <= 2099:
+        return year(value, locale)
+    if paired and not locale.is_es and len(text) == 4 and value % 100:
+        return f"{cardinal(value // 100, locale)} {'oh ' * (value % 100 < 10)}{cardinal(value % 100, locale)}"
+    if not locale.is_es and len(text) == 3 and value % 100:
+        rest = f"oh {cardinal(value % 100, locale)}" if value % 100 < 10 else cardinal(value % 100, locale)
+        return f"{cardinal(value // 100, locale)} {rest}"
+    return cardinal(value, locale)
+
+
+def _code(match: re.Match, locale: Locale, glossary: Glossary) -> str:
+    """Return letters one by one and numbers as numbers; letters that are a word stay one."""
+    said = ""
+    figures = match["code"].translate(_SUBSCRIPTS)
+    for piece in re.finditer(r"[A-ZÑ]+|[a-z]{3}|[a-z]|\d+", figures):
+        run = piece[0]
+        if run.isdigit() and re.search(r"\d-$", figures[: piece.start()]):
+            said += " "  # A320-200: two numbers
+        word = run.isalpha() and (len(run) > 1 and run.islower() or glossary.is_word(run, locale.language))
+        # A hyphen keeps a letter a letter: engines read "A three" with an article.
+        said += (" " if word or said.endswith(" ") else "-") if said else ""
+        said += _figure(run, locale, True) if run.isdigit() else run + " " if word else "-".join(run)
+    plural = match.groupdict().get("plural")
+    return re.sub("ys$", "ies", " ".join(said.split()) + (plural or ""))
 
 
 def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     """Return the rules for letters with digits: G7, F-16, COVID-19, CO2, 5G, Boeing 737."""
 
-    def digits(text: str) -> str:
-        value = int(text)
-        if text[0] == "0":
-            return digit_words(text, locale)
-        if len(text) == 4 and 1900 <= value <= 2099:
-            return year(value, locale)
-        if not locale.is_es and len(text) == 3 and value % 100:
-            rest = (
-                f"oh {cardinal(value % 100, locale)}" if value % 100 < 10 else cardinal(value % 100, locale)
-            )
-            return f"{cardinal(value // 100, locale)} {rest}"
-        return cardinal(value, locale)
-
     def mixed(match: re.Match) -> str:
-        said = ""
-        for run in re.findall(r"[A-ZÑ]+|\d+", match["code"]):
-            word = run.isalpha() and glossary.is_word(run, locale.language)
-            # A hyphen keeps a letter a letter: engines read "A three" with an article.
-            said += (" " if word or said.endswith(" ") else "-") if said else ""
-            said += digits(run) if run.isdigit() else run + " " if word else "-".join(run)
-        return " ".join(said.split())
+        return _code(match, locale, glossary)
+
+    def address(match: re.Match) -> str:
+        return locale.pick(" dot ", " punto ").join(_figure(n, locale) for n in match[0].split("."))
+
+    def aircraft(match: re.Match) -> str:
+        first, second = match["type"], match["series"]
+        return f"{_figure(first, locale)} {cardinal(int(second), locale)}" + (
+            f" {'-'.join(match['end'])}" if match["end"] else ""
+        )
 
     def scan_lines(match: re.Match) -> str:
         known = {"720": "seven twenty", "1080": "ten eighty"}
@@ -77,14 +67,26 @@ def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         return f"{words}-{match['p'].upper()}"
 
     def flight(match: re.Match) -> str:
-        return match["word"] + digits(match["n"])
+        return match["word"] + _figure(match["n"], locale)
 
     reason = "letters one by one, the number as a number"
+    letters = r"[A-ZÑ]{1,6}-?\d{1,4}(?:-?[A-Z]{1,2}\d{0,4}){0,2}"
     return [
+        rule("code", "an address of a computer", r"(?<![\w.,])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)", address),
+        rule(
+            "code",
+            "a type of aircraft",
+            r"(?<![\w.,-])(?P<type>7[0-8]7)-(?P<series>8|9|10|[1-9]00)(?P<end>ER|LR|F)?(?![\w-]|[.,]\d)",
+            aircraft,
+        ),
+        rule("code", reason, r"(?<![\w.-])(?P<code>[A-Z]\d{3}-\d{3,4})(?!\w|[.,]\d)", mixed),
+        rule("code", reason, r"(?<![\w.-])(?P<code>[A-Z]{1,3}-?\d{1,4}[A-Z]?)(?P<plural>s)(?!\w)", mixed),
+        rule("code", reason, rf"(?<![\w.-])(?P<code>{letters}(?<=\d)[a-rt-z]?|{letters})(?!\w|\.\d)", mixed),
+        rule("code", reason, r"(?<![\w.-])(?P<code>[A-Z]\d{3}(?:neo|ceo|XLR))(?!\w)", mixed),
         rule(
             "code",
             reason,
-            r"(?<![\w.-])(?P<code>[A-ZÑ]{1,6}-?\d{1,4}(?:-?[A-Z]{1,2}\d{0,4}){0,2})(?!\w|\.\d)",
+            r"(?<!\w)(?P<code>(?:[A-Z]{1,2}[₀-₉]+)+[A-Z]?|[A-Z]{1,2}[₀-₉]+(?:[A-Z][₀-₉]*)*)(?!\w)",
             mixed,
         ),
         rule("code", reason, r"(?<![\w.,])(?P<code>\d{1,3}[A-Z]{1,2}|\d{1,2}-[A-Z])(?![\w-])", mixed),

@@ -6,7 +6,7 @@ import re
 
 from .languages import Locale
 from .numbers import ROMAN, cardinal, ordinal, roman, year
-from .rules import Rule, left_of, rule
+from .rules import Rule, left_of, rule, starts
 
 MONTHS = {
     "en": ("January February March April May June July August September October November December".split()),
@@ -43,8 +43,17 @@ def _full(day: int, month: int, years: int | None, locale: Locale) -> str:
     if locale.is_es:
         words = f"{_day(day, locale)} de {name}"
         return words if years is None else f"{words} de {year(years, locale)}"
-    words = f"{name} {_day(day, locale)}"
+    words = f"the {_day(day, locale)} of {name}" if locale.day_first else f"{name} {_day(day, locale)}"
     return words if years is None else f"{words}, {year(years, locale)}"
+
+
+def _in_place(words: str, match: re.Match) -> str:
+    """Return a date as it stands there, "the third of April" without a second "the", with a capital at the start."""
+    if not words.startswith("the "):
+        return words
+    if re.search(r"\b[Tt]he\s+$", left_of(match)):
+        return words[4:]
+    return words if left_of(match).strip() else f"T{words[1:]}"
 
 
 def _two_digit(text: str) -> int:
@@ -65,13 +74,13 @@ def date_rules(locale: Locale) -> list[Rule]:
             day, month = month, day
         if not (1 <= month <= 12 and 1 <= day <= 31):
             return None
-        return _full(day, month, _two_digit(match["year"]), locale)
+        return _in_place(_full(day, month, _two_digit(match["year"]), locale), match)
 
     def iso(match: re.Match) -> str | None:
         month, day = int(match["month"]), int(match["day"])
         if not (1 <= month <= 12 and 1 <= day <= 31):
             return None
-        return _full(day, month, int(match["year"]), locale)
+        return _in_place(_full(day, month, int(match["year"]), locale), match)
 
     both = [
         rule(name, reason, r"(?<![\w/-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\w-])", iso),
@@ -102,13 +111,8 @@ def _english_dates(locale: Locale) -> list[Rule]:
         day = int(match["day"])
         if not 1 <= day <= 31:
             return None
-        words = f"{_day(day, locale)}"
-        if match["last"]:
-            words += f" to {_day(int(match['last']), locale)}"
-        article = "" if re.search(r"\b[Tt]he\s+$", left_of(match)) else "the "
-        words = f"{article}{words} of {_month(match['month'], locale)}"
-        if not left_of(match).strip():
-            words = words[0].upper() + words[1:]
+        last = f" to {_day(int(match['last']), locale)}" if match["last"] else ""
+        words = _in_place(f"the {_day(day, locale)}{last} of {_month(match['month'], locale)}", match)
         return words + (f", {year(int(match['year']), locale)}" if match["year"] else "")
 
     def month_year(match: re.Match) -> str:
@@ -132,7 +136,12 @@ def _english_dates(locale: Locale) -> list[Rule]:
         rule(
             name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
         ),
-        rule(name, reason, rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)", lambda m: " to "),
+        rule(
+            name,
+            reason,
+            rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)|(?<=[a-z.])\s[–-]\s(?=\d{{1,2}}\s{_EN_MONTH.replace('?P<month>', '?:')})",
+            lambda m: " to ",
+        ),
         *_english_short_forms(locale),
     ]
 
@@ -156,7 +165,7 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
         rule(
             "abbreviation",
             "a short form is said in full",
-            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d])|(?=,\s{_EN_MONTH}))",
+            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d])|(?=,?\s(?:\d{{1,2}}\s)?{_EN_MONTH}))",
             weekday,
         ),
         rule(
@@ -166,12 +175,27 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
             lambda m: _month(m["m"], locale),
         ),
         rule(
+            "abbreviation",
+            "a short form is said in full",
+            r"(?<!\w)c\.\s?(?=[12]\d{3}\b)",
+            lambda m: "circa ",
+        ),
+        rule(
+            "year",
+            "a year by its last two digits",
+            r"(?<!\w)['’]0(\d)(?!\w)",
+            lambda m: f"oh {cardinal(int(m[1]), locale)}",
+        ),
+        rule(
             "decade",
             "a decade is a plural",
             r"(?<![\w.,$€£])['’]?(?P<century>1[1-9]|20)?(?P<tens>\d0)['’]?s\b",
             decade,
         ),
     ]
+
+
+_ROMANS = rf"(?P<a>(?=[IVX]+\b){ROMAN})(?P<link>\s?[-–]\s?|\sy\s|\se\s|\sal?\s)(?P<b>(?=[IVX]+\b){ROMAN})\b"
 
 
 def _spanish_dates(locale: Locale) -> list[Rule]:
@@ -192,12 +216,6 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
         if not (1 <= day <= 31 and 1 <= month <= 12):
             return None
         return _full(day, month, None, locale)
-
-    def century(match: re.Match) -> str | None:
-        value = roman(match["roman"])
-        words = ordinal(value, locale) if value <= 10 else cardinal(value, locale)
-        article = "S" if match[0][0] == "S" else "s"
-        return f"{article}iglo{'s' if match['many'] else ''} {words}"
 
     return [
         rule(
@@ -220,11 +238,32 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
             lambda m: cardinal(int(m[1]), locale),
         ),
         rule(
-            "quarter",
-            "a quarter by its number",
-            r"(?<![\w.,])(?P<n>[1-4])T(?!\w)",
-            lambda m: f"{ordinal(int(m['n']), locale, before_noun=True)} trimestre",
+            "abbreviation",
+            "a short form is said in full",
+            r"\b(?P<day>lun|mié|jue|vie|sáb|dom)\.(?=,?\s\d)",
+            lambda m: next(d for d in _DAYS["es"] if d.startswith(m["day"])),
         ),
+        *_centuries(locale),
+    ]
+
+
+def _centuries(locale: Locale) -> list[Rule]:
+    """Return the rules for siglo XXI, s. XIX, ss. XV-XVI."""
+
+    def century(match: re.Match) -> str | None:
+        value = roman(match["roman"])
+        words = ordinal(value, locale) if value <= 10 else cardinal(value, locale)
+        article = "S" if match["word"] == "Siglo" or starts(match) else "s"
+        return f"{article}iglo{'s' if match['many'] else ''} {words}"
+
+    def centuries(match: re.Match) -> str:
+        a, b = (roman(match[i]) for i in ("a", "b"))
+        link = " a " if match["link"].strip() in ("-", "–") else f" {match['link'].strip()} "
+        words = [ordinal(v, locale) if v <= 10 else cardinal(v, locale) for v in (a, b)]
+        return f"{'Siglos' if starts(match) else 'siglos'} {link.join(words)}"
+
+    return [
+        rule("century", "centuries in words", rf"\b(?P<word>[Ss]iglos|[Ss]s\.)\s{_ROMANS}", centuries),
         rule(
             "century",
             "a century is said as a number",

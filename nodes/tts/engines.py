@@ -13,6 +13,7 @@ from ..core.audio import MemoryAudio
 from ..core.report import Report
 from .split import split_text
 from .symbol_rules import AFTER_URL, EMOJI, INVISIBLE, URL, is_odd
+from .tags import unobeyed
 from .voices import JOE, SAMPLE_VOICE, Chunk, SampleEngine, SpeechEngine, all_engines
 
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
@@ -97,6 +98,8 @@ def speak(
     engine = engine_for(voice, roots)
     if isinstance(engine, SampleEngine):
         return _say_sample(engine, text, voice, speed, report)
+    if report is not None and (ignored := unobeyed(text)):
+        report.warn(ignored)
     said = clean_text(text, report)
     chunks = (c for part in split_text(said) for c in engine.synthesize(part, voice, speed, seed))
     return _take(chunks, voice, said)

@@ -85,13 +85,6 @@ def load_glossary(paths: Iterable[Path] = ()) -> Glossary:
     return glossary
 
 
-def parse_glossary(text: str, name: str = "the glossary") -> Glossary:
-    """Return the pack's glossary with the JSON in `text` added (a node's text field); blank text adds nothing."""
-    if not text.strip():
-        return default_glossary()
-    return _merge(default_glossary(), _loads(text, name), name)
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")

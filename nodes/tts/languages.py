@@ -1,7 +1,6 @@
 """The languages the text rules know, their ways to write numbers, and which words of a text are in which.
 
-Recognition looks at function words, names of days and months, and letters only one of the two has. It needs no
-model and gives the same answer every time; a span it gets wrong can be marked with [lang:en]...[/lang].
+A span that is recognised wrongly (detection.py) can be marked with [lang:en]...[/lang].
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def sibling(locale: Locale, language: str) -> Locale:
 
 COMMON = {
     "en": frozenset(
-        """the of and is are was were with for from that this these those has have had will would by at on it its
+        """the of and is are was were with for from that this these those has have had will would by at on in it its
         he she they we you his her their our your an as be been not but or which who what when where why how than
         then there here about into over after before between under again more most some any all can could should
         may might must do does did said says say new news first today tomorrow yesterday year years people market
@@ -105,7 +104,7 @@ FUNCTION_EN = frozenset(
 )
 """English words that no noun phrase goes on with."""
 
-_SURE = {
+SURE = {
     "en": frozenset(
         """monday tuesday wednesday thursday friday saturday sunday january february june july august september
         october november december the breaking yesterday tomorrow with which""".split()
@@ -115,85 +114,16 @@ _SURE = {
         septiembre octubre noviembre diciembre mañana ayer según está año años señor""".split()
     ),
 }
-"""Words that make a span on their own. Brand-like ones ("the", as in The Beatles) need a neighbour: see _runs."""
+"""Words that make a span on their own. Brand-like ones ("the", as in The Beatles) need a neighbour: see spans.py."""
+
+ARTICLES = frozenset({"the", "with", "which"})
+"""Those of them that brands have."""
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_SPANISH_LETTERS = re.compile(r"[ñáéíóúü¿¡]", re.IGNORECASE)
+SPANISH_LETTERS = re.compile(r"[ñáéíóúü¿¡]", re.IGNORECASE)
 _TAG = re.compile(r"\[[^\]\n]*\]")
 
 
-def _evidence(word: str) -> str | None:
-    lower = word.lower().replace("’", "'")
-    if lower in COMMON["en"] or re.search(r"'(?:s|t|re|ve|ll|d|m)$", lower):
-        return "en"
-    if lower in COMMON["es"] or _SPANISH_LETTERS.search(lower):
-        return "es"
-    return None
-
-
-def _words(text: str) -> Iterator[re.Match]:
-    hidden = [m.span() for m in _TAG.finditer(text)]
-    for word in _WORD.finditer(text):
-        if not any(a <= word.start() < b for a, b in hidden):
-            yield word
-
-
-def detect_language(text: str, default: str = "en") -> str:
-    """Return "en" or "es", whichever has more known words in `text`; `default` if neither has."""
-    score = {"en": 0, "es": 0}
-    for word in _words(text):
-        found = _evidence(word[0])
-        if found:
-            score[found] += 1
-    score["es"] += len(re.findall("[¿¡]", text))
-    if score["en"] == score["es"]:
-        return default
-    return max(score, key=score.__getitem__)
-
-
-@dataclass(frozen=True)
-class Span:
-    """Characters [start, end) of a sentence that are in one language."""
-
-    start: int
-    end: int
-    language: str
-
-
-def language_spans(text: str, base: str) -> list[Span]:
-    """Return the spans of a sentence, in order, covering all of it; `base` is the language of the script.
-
-    A sentence with more than twice as many known words of the other language (two at least) is in that one. Inside a sentence a span of the
-    other language is a stretch with at least two of its known words and none of the sentence's own, or one word
-    that can be nothing else (a day, a month). Numbers and names belong to the words around them.
-    """
-    other = "es" if base == "en" else "en"
-    words = [(m.start(), m.end(), _evidence(m[0]), m[0].lower()) for m in _words(text)]
-    known = [w for w in words if w[2]]
-    theirs = sum(w[2] == other for w in known)
-    # One known word in a short line ("CNN: The Lead") says too little to change the whole sentence.
-    if theirs > max(1, 2 * (len(known) - theirs)):
-        base, other = other, base
-    spans: list[Span] = []
-    at = 0
-    for start, end in _runs(words, base, other):
-        if start > at:
-            spans.append(Span(at, start, base))
-        spans.append(Span(start, end, other))
-        at = end
-    if at < len(text) or not spans:
-        spans.append(Span(at, len(text), base))
-    return spans
-
-
-def _runs(words: list[tuple], base: str, other: str) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the stretches in `other`, trimmed to their first and last known word."""
-    run: list[tuple] = []
-    for word in [*words, (0, 0, base, "")]:
-        if word[2] == other:
-            run.append(word)
-        elif word[2] == base and run:
-            sure = any(w[3] in _SURE[other] and w[3] not in ("the", "with", "which") for w in run)
-            if len(run) > 1 or sure:
-                yield run[0][0], run[-1][1]
-            run = []
+def words_of(text: str) -> Iterator[re.Match]:
+    """Yield the words of a text, those in tags left out."""
+    yield from _WORD.finditer(_TAG.sub(lambda m: " " * len(m[0]), text))

@@ -6,7 +6,7 @@ import re
 
 from .glossary import Glossary, pronounceable
 from .languages import PLAIN, Locale
-from .rules import Rule, left_of, right_of, rule
+from .rules import Rule, full_stop, left_of, right_of, rule, starts
 
 _CAPS = "A-ZÁÉÍÓÚÑÜ"
 _DETERMINER = re.compile(
@@ -17,6 +17,8 @@ _INDEX_NOUN = re.compile(
     r"\s+(?:index|índice|indices|futures?|futuros|etfs?|companies|company|stocks?|funds?|constituents|firms|options)\b",
     re.IGNORECASE,
 )
+_FIRM = r"\s(?:Global|Dow|Capital|Ratings|Analytics|Mobility)\b"
+"""Behind S&P: the firm, not its index."""
 _CATEGORY = re.compile(
     r"\b(?:firma|empresa|compañía|grupo|marca|cadena|aerolínea|plataforma|red social|banco|fabricante|gigante"
     r"|tecnológica|aplicación|app|multinacional|filial|consultora|startup|buscador|automovilística|su|de la|la|el|un"
@@ -29,16 +31,25 @@ def _alternatives(names: list[str]) -> str:
     return "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True))
 
 
+def _squeezed(name: str) -> str:
+    """Return what the spellings of an index have in common."""
+    return re.sub(r"[\s-]", "", name).casefold() if any(map(str.isdigit, name)) else name
+
+
 def index_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     """Return U3: an index with its article and the word "index", unless the sentence has them."""
 
+    known = {_squeezed(name): name for name in glossary.indices}
+
     def say(match: re.Match) -> str:
-        said = glossary.indices[match[0]].get(locale.language, match[0])
+        said = glossary.indices[known[_squeezed(match[0])]].get(locale.language, match[0])
         before, after = left_of(match), right_of(match)
+        if match[0] == "S&P" and re.match(_FIRM, after):
+            return said
         determined = _DETERMINER.search(before)
         if re.search(r"\b(?:index|índice)\s+(?:de\s+)?$", before, re.IGNORECASE):
             return said
-        first = not before.strip(" \t\n\"'«“¿¡([-–—")
+        first = starts(match)
         if locale.is_es:
             if determined:  # "el S&P 500" keeps its article and gets the noun
                 word = determined[0].strip().lower()
@@ -46,12 +57,18 @@ def index_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
                     said if word not in ("el", "del", "al") or _INDEX_NOUN.match(after) else f"índice {said}"
                 )
             return f"{'El' if first else 'el'} índice {said}"
-        noun = "" if _INDEX_NOUN.match(after) else " index"
+        noun = "" if _INDEX_NOUN.match(after) or re.match("['’]s", after) else " index"
         if determined:
             return said + (noun if determined[0].strip().lower() == "the" else "")
         return f"{'The' if first else 'the'} {said}{noun}"
 
-    pattern = rf"(?<!\w)(?:{_alternatives(list(glossary.indices))})(?!\w|[.,]\d)"
+    # S&P500 and IBEX-35 are S&P 500 and IBEX 35; a number makes capitals free: ibex 35
+    names = (
+        (re.sub(r"\\? (?=\d)|\\?-(?=\d)", r"[\\s-]?", re.escape(name)), any(map(str.isdigit, name)))
+        for name in sorted(glossary.indices, key=len, reverse=True)
+    )
+    either = "|".join(f"(?i:{name})" if free else name for name, free in names)
+    pattern = rf"(?<!\w)(?:{either})(?!\w|[.,]\d)"
     return [rule("U3 index", "an index is said as one, its number in words", pattern, say)]
 
 
@@ -63,7 +80,7 @@ def fixed_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
 
     def say(match: re.Match) -> str:
         said = table[match[0]]
-        return said + _full_stop(match, said)
+        return said + full_stop(match, said)
 
     # A name that ends in a full stop may be followed by anything, one that ends in a letter by no letter.
     ending = "|".join(
@@ -88,7 +105,7 @@ def brand_rules(locale: Locale, glossary: Glossary, with_noun: bool) -> list[Rul
         prep = match["prep"] or ""
         if noun.startswith("el ") and prep:
             return f"{prep.strip()}l {noun[3:]} {said}"  # del fabricante, al fabricante
-        start = noun[0].upper() + noun[1:] if not before.strip(" \t\n\"'«“¿¡([-–—") else noun
+        start = noun[0].upper() + noun[1:] if starts(match, "name") else noun
         return f"{prep}{start} {said}"
 
     name, reason = "U7 brand", "a foreign name is announced by what it is"
@@ -108,22 +125,16 @@ def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         said = table[match[0]]
         if match[0] == "v." and not re.match(r"\s+[A-Z]", right_of(match)):
             return None
-        if not left_of(match).strip(" \t\n\"'«“¿¡([-–—"):
+        if starts(match):
             said = said[0].upper() + said[1:]
         if match[0].endswith("/") or match[0] == "w/o":
             return said + ("" if right_of(match)[:1] in ("", " ") else " ")
-        return said + _full_stop(match, said)
-
-    def saint(match: re.Match) -> str:
-        return "Saint"
-
-    def street(match: re.Match) -> str:
-        return "Street" + _full_stop(match, "Street")
+        return said + full_stop(match, said)
 
     def dotted(match: re.Match) -> str:
         letters = re.findall(rf"[{_CAPS}]", match[0])
         said = "-".join(letters)
-        return said + _full_stop(match, said)
+        return said + full_stop(match, said)
 
     def initial(match: re.Match) -> str | None:
         word = re.match(r"[^\W\d_]+", right_of(match))
@@ -139,25 +150,14 @@ def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     )
     keys = "|".join(re.escape(k) + end for k, end in zip(ordered, endings, strict=True))
     rules = [rule("abbreviation", reason, rf"(?<![\w./-])(?:{keys})", say)]
-    if not locale.is_es:
-        rules += [
-            rule("abbreviation", reason, r"(?<!\w)St\.(?=\s[A-Z])(?<!\d\sSt\.)", saint),
-            rule("abbreviation", reason, r"(?<=[a-z\d] )St(?:\.|(?=,|\s*$))", street),
-        ]
     spelled = "letters one by one"
     return [
         *rules,
         rule("U4 initialism", spelled, rf"(?<![\w.])[{_CAPS}]\.(?:\s?[{_CAPS}]\.)+", dotted),
         rule(
-            "initial", "an initial has no stop after it", rf"(?<![\w.])[{_CAPS}]\.\s?(?=[{_CAPS}])", initial
+            "initial", "an initial has no stop after it", rf"(?<![\w.-])[{_CAPS}]\.\s?(?=[{_CAPS}])", initial
         ),
     ]
-
-
-def _full_stop(match: re.Match, said: str) -> str:
-    """Return the stop that an abbreviation's own dot was as well, at the end of a sentence."""
-    at_end = not right_of(match).strip(" \t\n\"'»”’)]")
-    return "." if at_end and match[0].endswith(".") and not said.endswith(".") else ""
 
 
 def acronym_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
@@ -177,12 +177,16 @@ def acronym_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
 
     def joined(match: re.Match) -> str:
         word = "and" if not locale.is_es else "y"
-        return f"{'-'.join(match['a'])} {word} {'-'.join(match['b'])}"
+        plural = "'s" if match["plural"] else ""
+        return f"{'-'.join(match['a'])} {word} {'-'.join(match['b'])}{plural}"
 
     reason = "an initialism is spelled, an acronym said"
     return [
         rule(
-            "U4 initialism", reason, rf"(?<!\w)(?P<a>[{_CAPS}]{{1,3}})&(?P<b>[{_CAPS}]{{1,3}})(?!\w)", joined
+            "U4 initialism",
+            reason,
+            rf"(?<!\w)(?P<a>[{_CAPS}]{{1,3}})&(?P<b>[{_CAPS}]{{1,3}})(?P<plural>s)?(?!\w)",
+            joined,
         ),
         rule(
             "U4 initialism",

@@ -1,4 +1,4 @@
-"""Rules for fractions, ranges, scores, sizes, years and every other number."""
+"""Rules for ranges, scores, sizes, years and every other number."""
 
 from __future__ import annotations
 
@@ -11,121 +11,16 @@ from .numbers import (
     noun_gender,
     number,
     number_pattern,
-    ordinal,
     split_number,
     year,
 )
 from .rules import Rule, left_of, right_of, rule
-from .units import UNITS
+from .years import is_year
 
-_FRACTIONS_ES = {
-    2: "medio",
-    3: "tercio",
-    4: "cuarto",
-    5: "quinto",
-    6: "sexto",
-    7: "séptimo",
-    8: "octavo",
-    9: "noveno",
-}
-_YEAR_BEFORE = (
-    r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
-    r"|winter|through|circa|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post|born|died|founded|built|elected|published|released)[\s-]|\()$"
+_SECTION = (
+    r"(?:\b(?:[Aa]rt(?:ículo)?s?\.?|[Aa]partado|[Ss]ección|[Vv]ersión|[Cc]apítulo|[Ff]igura|[Tt]abla|iOS|Android|HDMI|USB|Windows"
+    r"|Bluetooth|GPT|Python)[\s-]|\bv\.?\s?)$"
 )
-_YEAR_NOT = r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases|feet|meters|euros)\b"
-_YEAR_AFTER = (
-    r"(?:\s(?:was|were|is|will|saw|had|has|season|election|elections|budget|World|Olympics|Olympic|report|model"
-    r"|campaign|edition|film|study|Games|census|crash|crisis|election|vote|tax|fiscal)\b|[-–]\d|\)|,?\s(?:he|she|it|they|we|the)\b)"
-)
-
-
-def fraction_rules(locale: Locale) -> list[Rule]:
-    """Return the rules for fractions (3/4, 2½) and for what only looks like one (24/7, 9/11)."""
-
-    def words(top: int, bottom: int) -> str | None:
-        if not locale.is_es:
-            if bottom == 2:
-                return "one half" if top == 1 else None
-            unit = {4: "quarter"}.get(bottom) or ordinal(bottom, locale)
-            return f"{cardinal(top, locale)} {unit}{'' if top == 1 else 's'}"
-        unit = _FRACTIONS_ES.get(bottom, "décimo")
-        return f"{cardinal(top, locale, 'm')} {unit}{'' if top == 1 else 's'}"
-
-    def mixed(whole: str, top: int, bottom: int) -> str | None:
-        spoken = words(top, bottom)
-        if spoken is None:
-            return None
-        if not whole:
-            return spoken
-        if not locale.is_es:
-            spoken = spoken.replace("one half", "a half")
-            return f"{cardinal(int(whole), locale)} and {spoken}"
-        spoken = spoken.replace("un medio", "medio")
-        return f"{cardinal(int(whole), locale)} y {spoken}"
-
-    def plain(match: re.Match) -> str | None:
-        top, bottom = int(match["top"]), int(match["bottom"])
-        return mixed(match["whole"] or "", top, bottom) if 0 < top < bottom else None
-
-    def sign(match: re.Match) -> str | None:
-        top, bottom = _VULGAR[match["sign"]]
-        return mixed(match["whole"] or "", top, bottom)
-
-    def with_noun(match: re.Match) -> str | None:
-        """Spanish puts the half after the noun: dos horas y media, un kilo y medio; alone it is media hora."""
-        whole, noun = match["whole"], match["noun"]
-        unit = UNITS.get(noun)
-        gender = unit.gender if unit else noun_gender(match.string, match.end("half"))
-        if gender == "n":
-            return None
-        half = "media" if gender == "f" else "medio"
-        if not whole:
-            return f"{half} {unit.one(locale) if unit else noun}"
-        if unit:
-            noun = unit.one(locale) if whole == "1" else unit.many(locale)
-        return f"{cardinal(int(whole), locale, gender)} {noun} y {half}"
-
-    def slashed(match: re.Match) -> str:
-        return " ".join(cardinal(int(n), locale) for n in match.groups())
-
-    name, reason = "fraction", "a fraction in words"
-    signs = "".join(_VULGAR)
-    halves = rule(
-        name,
-        reason,
-        r"(?<![\w.,/])(?P<whole>\d{1,3})?(?P<half>\s?½|(?<=\d)\s1/2)\s(?P<noun>[a-záéíóúñ]+)",
-        with_noun,
-    )
-    return [
-        *([halves] if locale.is_es else []),
-        rule(
-            "range",
-            "a word stands for the sign",
-            rf"(?<=[{signs}%])\s?[-–]\s?(?=\d)",
-            lambda m: locale.pick(" to ", " a "),
-        ),
-        rule(
-            name,
-            reason,
-            r"(?<![\w.,/])(?:(?P<whole>\d{1,3})\s)?(?P<top>\d)/(?P<bottom>[2-9]|10)(?![\w/]|[.,]\d)",
-            plain,
-        ),
-        rule(name, reason, rf"(?<![\w.,/])(?P<whole>\d{{1,3}})?\s?(?P<sign>[{signs}])", sign),
-        rule(name, "two numbers, no fraction", r"(?<![\w.,/])(\d{1,3})/(\d{1,3})(?![\w/]|[.,]\d)", slashed),
-    ]
-
-
-_VULGAR = {
-    "½": (1, 2),
-    "⅓": (1, 3),
-    "⅔": (2, 3),
-    "¼": (1, 4),
-    "¾": (3, 4),
-    "⅕": (1, 5),
-    "⅖": (2, 5),
-    "⅛": (1, 8),
-    "⅜": (3, 8),
-}
 
 
 def between_rules(locale: Locale) -> list[Rule]:
@@ -142,6 +37,8 @@ def between_rules(locale: Locale) -> list[Rule]:
             return f"{year(int(first), locale)} {to} {year(int(second), locale)}"
         if not locale.is_es and re.fullmatch(r"(?:1[1-9]|20)\d\d", first) and re.fullmatch(r"\d\d", second):
             return f"{year(int(first), locale)} to {year(int(first[:2] + second), locale)}"
+        if locale.is_es and re.fullmatch(r"20\d\d", first) and second == f"{int(first) + 1}"[2:]:
+            return f"{year(int(first), locale)} {cardinal(int(second), locale)}"  # a season
         if first == second == "50":
             return locale.pick("fifty-fifty", "cincuenta cincuenta")
         gender = noun_gender(match.string, match.end()) if locale.is_es else "n"
@@ -154,6 +51,9 @@ def between_rules(locale: Locale) -> list[Rule]:
         return locale.pick(" point ", " punto ").join(cardinal(int(p), locale) for p in match[0].split("."))
 
     def ratio(match: re.Match) -> str:
+        if re.search(r"\b(?:in|of|at|en|de|con)\s$", left_of(match)) and re.fullmatch(r"[0-5]\d", match[2]):
+            zero = locale.pick("oh ", "cero ") if match[2][0] == "0" else ""  # he scored in 32:15
+            return f"{cardinal(int(match[1]), locale)} {zero}{cardinal(int(match[2]), locale)}"
         return f"{cardinal(int(match[1]), locale)} {to} {cardinal(int(match[2]), locale)}"
 
     def product(match: re.Match) -> str:
@@ -163,7 +63,9 @@ def between_rules(locale: Locale) -> list[Rule]:
     versions = r"(?<![\w.,])\d{1,3}(?:\.\d{1,2}){2,}(?![\w]|[.,]\d)"
     spans = rf"(?<![\w.,-])(?P<a>{n})\s?[-–]\s?(?P<b>{n})(?![\w-]|[.,]\d)"
     products = rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})(?!\w)"
+
     return [
+        *(_spanish_numbers(locale) if locale.is_es else []),
         rule("season", "two years", r"(?<![\w.,/])((?:19|20)\d\d)/(\d\d)(?![\w/]|[.,]\d)", season),
         rule("version", "every part of it as a number", versions, version),
         rule("range", word, spans, span),
@@ -172,15 +74,45 @@ def between_rules(locale: Locale) -> list[Rule]:
     ]
 
 
+def _spanish_numbers(locale: Locale) -> list[Rule]:
+    """Return the rules for laws (Ley 39/2015) and for points that are no decimal mark (art. 47.1)."""
+
+    def section(match: re.Match) -> str | None:
+        if not re.search(_SECTION, left_of(match)):
+            return None
+        return " punto ".join(number(part, "", locale) for part in match[0].split("."))
+
+    def law(match: re.Match) -> str:
+        word = {"LO": "Ley Orgánica", "RD": "Real Decreto", "RDL": "Real Decreto Ley"}.get(
+            match["word"], match["word"]
+        )
+        return f"{word} {cardinal(int(match['n']), locale)} de {year(int(match['year']), locale)}"
+
+    laws = (
+        r"(?P<word>\b(?:[Ll]ey|Ley Orgánica|[Dd]ecreto|[Oo]rden|[Dd]irectiva|[Rr]eglamento|[Ss]entencia|LO|RD|RDL))"
+        r"\s(?P<n>\d{1,4})/(?P<year>(?:19|20)\d\d)(?!\w|[.,/]\d)"
+    )
+    points = r"(?<![\w.,])\d{1,3}\.\d{1,2}(?![\w%]|[.,]\d)"
+    return [
+        rule("law", "number and year of a law", laws, law),
+        rule("version", "a point, no decimal mark", points, section),
+    ]
+
+
 def plain_rules(locale: Locale) -> list[Rule]:
     """Return the rules for years and every other number."""
     n = number_pattern(locale)
 
     def plain(match: re.Match) -> str:
-        if not match["sign"] and not locale.is_es and _is_year(match):
+        if not match["sign"] and not locale.is_es and is_year(match):
             return year(int(match["n"]), locale)
         gender = noun_gender(match.string, match.end("n")) if locale.is_es else "n"
-        return sign_words(match["sign"], locale) + number(*split_number(match["n"], locale), locale, gender)
+        digits = match["n"]
+        if re.fullmatch(r"[1-9]\d{0,2}[.,]\d{3}", digits) and (
+            re.match(_COUNTED, right_of(match, "n")) or (locale.is_es and digits.endswith("000"))
+        ):
+            digits = re.sub("[.,]", "", digits)  # 3,500 personas: nobody counts parts of people
+        return sign_words(match["sign"], locale) + number(*split_number(digits, locale), locale, gender)
 
     def bare(match: re.Match) -> str:
         return number("0", match["n"], locale).partition(" ")[2]
@@ -191,16 +123,15 @@ def plain_rules(locale: Locale) -> list[Rule]:
     reason = "a number in words"
     return [
         *([] if locale.is_es else [rule("number", reason, r"(?<![\w.,$€£])(?P<n>1000?)s\b", hundreds)]),
-        rule("number", reason, rf"(?<![\w.,])(?P<sign>(?<!\d\s)[-−+])?(?P<n>{n})(?![\w])", plain),
+        rule("number", reason, rf"(?<![\w.,])(?P<sign>(?<!\d\s)[-−+])?(?P<n>{n})(?!\w|[.,]\d)", plain),
         rule("number", reason, r"(?<![\w.,])[.,](?P<n>\d+)", bare),
         rule("number", reason, rf"(?P<sign>)(?P<n>{n})", plain),
         rule("number", reason, r"(?P<sign>)(?P<n>\d+)", plain),
     ]
 
 
-def _is_year(match: re.Match) -> bool:
-    """Return whether four English digits are a year, by the words around them."""
-    value = match["n"]
-    if not re.fullmatch(r"1\d{3}|20\d\d", value) or re.match(_YEAR_NOT, right_of(match, "n")):
-        return False
-    return bool(re.search(_YEAR_BEFORE, left_of(match, "n")) or re.match(_YEAR_AFTER, right_of(match, "n")))
+_COUNTED = (
+    r"\s(?:people|votes|tickets|jobs|deaths|homes|troops|soldiers|workers|fans|seats|personas|habitantes|muertos|heridos|votos"
+    r"|empleos|familias|viviendas|soldados|migrantes|detenidos|entradas|boletos|asistentes|trabajadores|vecinos|aficionados)\b"
+)
+"""Nouns that come in whole numbers: a mark before three digits groups, whoever wrote it."""

@@ -127,7 +127,8 @@ def number_pattern(locale: Locale) -> str:
     A plain space groups in Spanish only ("13 999"); English has it between two numbers ("in May 200 people").
     """
     marks = f".,{_GROUPS}" + (" " if locale.is_es else "'")
-    return rf"(?:\d{{1,3}}(?:[{marks}]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)?)"
+    spaced = "" if locale.is_es else r"\d{1,3}(?: \d{3}){2,}(?![\d ]*\d)(?:[.,]\d+)?|"
+    return rf"(?:{spaced}\d{{1,3}}(?:[{marks}]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)?)"
 
 
 def split_number(text: str, locale: Locale) -> tuple[str, str]:
@@ -169,7 +170,8 @@ def roman(text: str) -> int:
 _FEMININE = re.compile(
     r"(?:[^\W\d_]+(?:as|a|ciones|siones|ción|sión|dades|dad|tades|tad|tudes|tud|eces|iones)"
     r"|mujeres|noches|tardes|partes|clases|calles|leyes|redes|luces|voces|muertes|sedes|fases|bases|series|manos|mano"
-    r"|fotos|motos|radios|naciones|imágenes|mujer|noche|tarde|parte|clase|calle|ley|red|vez|serie|fase|nubes)$",
+    r"|fotos|foto|motos|moto|crisis|tesis|dosis|hipótesis|gente|torres?|llaves?|frases?|naves?|claves?|cárcel(?:es)?|señal(?:es)?|flor(?:es)?"
+    r"|[^\W\d_]*umbres?|fuentes?|pirámides?|raíces|imagen|piel(?:es)?|serpientes?|naciones|imágenes|mujer|noche|tarde|parte|clase|calle|ley|red|vez|serie|fase|nubes)$",
     re.IGNORECASE,
 )
 _MASCULINE_A = frozenset(

@@ -24,16 +24,18 @@ def order_rules(locale: Locale) -> list[Rule]:
         return ordinal(int(match["n"]), locale, gender, short)
 
     def numero(match: re.Match) -> str:
-        word = locale.pick("number", "número") + ("s" if re.match(r"n(?:os|úms|ros)", match[0], re.I) else "")
+        word = locale.pick("number", "número") + (
+            "s" if re.match(r"n(?:\.?os|úms|ros)", match[0], re.I) else ""
+        )
         return f"{word.capitalize() if match[0][0] == 'N' and not left_of(match).strip() else word} "
 
     rules = [
         rule(
             "number sign",
             "the sign in words",
-            r"(?<!\w)(?:[Nn]\.?\s?[º°]\.?|[Nn]\.o|[Nn]úms?\.|[Nn]ros?\.|No\.|#)\s?(?=\d)"
+            r"(?<!\w)(?:[Nn]\.?\s?[º°]\.?|[Nn]\.?os|[Nn]\.o|[Nn]úms?\.|[Nn]ros?\.|No\.|#)\s?(?=\d)"
             if locale.is_es
-            else r"(?<!\w)(?:[Nn]os?\.|№|[Nn]º|#)\s?(?=\d)",
+            else r"(?<!\w)(?:[Nn]os?\.|№|[Nn]º|#)\s?(?=\d)|(?<!\w)No\s(?=\d{1,3}\b(?!\s[a-z]+s\b))",
             numero,
         )
     ]
@@ -80,16 +82,22 @@ def roman_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
 
     name, reason = "Roman number", "a Roman number in words"
     rules = [rule(name, reason, rf"\b(?P<name>{rulers})\s{numeral}\b", ruler)]
-    nouns = r"World War|Super Bowl|Chapter|Part|Act|Volume|Phase|Type|Article|Title|Class|Round|Book|Episode|Level"
+    nouns = r"World War|Super Bowl|Chapter|Part|Act|Volume|Phase|Type|Article|Title|Class|Round|Book|Episode|Level|[Vv]ol\.|Scene"
     if locale.is_es:
         nouns = r"[Cc]apítulo|[Tt]omo|[Tt]ítulo|[Ff]ase|[Aa]cto|[Aa]rtículo|[Pp]arte|[Tt]ipo|[Vv]olumen|[Cc]ap\.|[Aa]rt\.|[Vv]ol\.|Super Bowl"
-        followed = r"(?=\s(?:Guerra|Congreso|Cumbre|Edición|edición|Foro|Concurso|Festival|Premio|Copa|Liga|Asamblea|Encuentro|Jornada|Conferencia|República|Feria|Simposio)\b)"
+        followed = (
+            r"(?=\s(?:Guerra|Congreso|Cumbre|Edición|edición|Foro|Concurso|Festival|Premio|Copa|Liga|Asamblea|Encuentro|Jornada|Conferencia|República|Feria|Simposio|Legislatura|Bienal|Certamen|Torneo|Vuelta|Gala|Juegos"
+            r"|Semana|Salón|Ciclo|Premios|Trofeo|Memorial|Dinastía|Internacional|Centenario|Aniversario|Plan|Convenio"
+            r"|Olimpiada|Flota|Región|Zona|Curso|Exposición)\b)"
+        )
         rules.append(rule(name, reason, rf"\b{numeral}\b{followed}", before))
     rules.append(rule(name, reason, rf"\b(?P<noun>{nouns})\s{numeral}\b", counted))
     # Two letters at least: an I by itself is a word, an IV after an article a drip.
     small = r"(?P<roman>(?=[IVX]{2,}\b)X{0,3}(?:IX|IV|V?I{0,3})(?<=[IVX]))\b"
     sequel = rf"\b(?P<noun>[A-ZÁÉÍÓÚÑ][a-záéíóúñ]+)\s{small}"
-    alone = rf"(?<!\w)(?<!\ba )(?<!\ban ){small}(?!['’.-]\w)"
+    alone = (
+        rf"(?<!\w)(?<!\ba )(?<!\ban ){small}(?!['’.-]\w|\s(?:drip|therapy|fluids?|line|antibiotics?|bag)\b)"
+    )
     rules.append(rule(name, reason, sequel, counted))
     rules.append(rule(name, reason, alone, lambda m: cardinal(roman(m["roman"]), locale)))
     return rules

@@ -61,6 +61,17 @@ def right_of(match: re.Match, group: str | int = 0) -> str:
     return match.string[match.end(group) : match.end(group) + _NEAR]
 
 
+def starts(match: re.Match, group: str | int = 0) -> bool:
+    """Return whether a match is the first of its sentence, behind quotation marks and the like at most."""
+    return not left_of(match, group).strip(" \t\n\"'«“¿¡([-–—")
+
+
+def full_stop(match: re.Match, said: str) -> str:
+    """Return the stop that an abbreviation's own dot was as well, at the end of a sentence."""
+    at_end = not right_of(match).strip(" \t\n\"'»”’)]")
+    return "." if at_end and match[0].endswith(".") and not said.endswith(".") else ""
+
+
 class Draft:
     """One sentence and the claims on it."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from .languages import PLAIN
 from .rules import Change
-from .split import MAX_PART, MIN_WORDS, TAG, count_words
+from .split import MAX_PART, MIN_WORDS, TAG, count_words, end_of, start_of
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ def _joined(first: Sentence, second: Sentence) -> Sentence:
             right = right[0].lower() + right[1:]
     changes = (*first.changes, *second.changes)
     if left != first.text:
-        before, after = f"{first.text[-20:]} {second.text[:20]}", f"{left[-20:]} {right[:20]}"
+        before = f"{end_of(first.text)} {start_of(second.text)}"
+        after = f"{end_of(left)} {start_of(right)}"
         changes += (Change("fragment", before, after, "fewer than 3 words lose their melody alone"),)
     return replace(
         second,

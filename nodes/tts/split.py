@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..core.audio import MissingPackage
-from .languages import PLAIN
+from .languages import COMMON, FUNCTION_EN, PLAIN
 from .numbers import INSTALL
 
 MAX_PART = 400
@@ -29,11 +29,14 @@ _CONTINUES = {
 }
 _MERIDIEM = re.compile(r"\b[ap]\.\s?m\.\s*$", re.IGNORECASE)
 _ABBREVIATED = re.compile(
-    r"(?:\b(?:[Aa]pprox|[Aa]prox|[Aa]pt|Amb|Adm|Cpl|Det|Insp|Sec|Qtr|Excm[oa]|Ilm[oa]|dept|est|incl|ca|cf|Fig|Nos|Vol|Ed|pp|núm|Núm|pág|págs|arts?|Arts?|apdo|Apdo|cap|Gral|Lic|Ing|Dña"
-    r"|Gob|Dip|Cnel|Avda|avda|ctra|tel|Tel|Uds?|Vds?|Sto|Sta|Mons|EE|UU|JJ|CC|FF|RR|p|ej|Jan|Feb|Mar|Apr|Aug|Sept?"
+    r"(?:\b(?:[Aa]pprox|[Aa]prox|[Aa]pt|Amb|Adm|Cpl|Det|Insp|Sec|Qtr|Ch|ch|Prop|Ft|Mt|incl|Para|para|vis|[Ee]xt|[Ff]ig|ss|[Tt]emp|núms|Núms|ene|feb|mar|abr|jun|jul|ago|sep|oct|nov|dic|lun|mié|jue|vie|sáb|dom|Excm[oa]|Ilm[oa]|dept|est|incl|ca|cf|Fig|Nos|Vol|vol|Ed|pp|núm|Núm|pág|págs|arts?|Arts?|apdo|Apdo|cap|Gral|Lic|Ing|Dña"
+    r"|Gob|Dip|Cnel|Avda|avda|ctra|tel|Tel|Uds?|Vds?|Sto|Sta|Mons|EE|UU|JJ|CC|FF|RR|DD|HH|SS|MM|AA|OO|p|ej|Jan|Feb|Mar|Apr|Aug|Sept?"
     r"|Oct|Nov|Dec|Mon|Tues?|Wed|Thurs?|Fri|Sat|Sun|n|[A-ZÁÉÍÓÚÑ])\.)[ºª]?\s*$"
 )
-_ANSWER = re.compile(r"(?<=(?<!\w)[Nn]o\.)(?=\s+[^\W\d_a-záéíóúñü]|\s+[¿¡])")
+_ANSWER = re.compile(
+    r"(?<=(?<!\w)[Nn]o\.)(?=\s+[^\W\d_a-záéíóúñü]|\s+[¿¡])"
+    r"|(?:(?<=\bsaid no\.)|(?<=\bsays no\.)|(?<=\bis no\.)|(?<=\bwas no\.)|(?<=\bvoted no\.)|(?<=\bdijo no\.))(?=\s+\d)"
+)
 """After the answer "No.", which sentencex takes for the short form of "number"."""
 _LOWER = re.compile(r"\s*[\"'“‘«(]?[^\W\d_A-ZÁÉÍÓÚÑÜ¿¡]")
 
@@ -62,7 +65,9 @@ def split_sentences(text: str, language: str = "en") -> Iterator[tuple[str, bool
 def _sentences(paragraph: str, language: str) -> Iterator[str]:
     hidden = TAG.sub(lambda m: "\ufffc" * len(m[0]), paragraph)
     held, at = "", 0
-    for piece in (p for s in _segment(language, hidden) for p in _ANSWER.split(s)):
+    for piece in (
+        p for s in _segment(language, hidden) for part in _ANSWER.split(s) for p in _OVER.split(part)
+    ):
         piece, at = paragraph[at : at + len(piece)], at + len(piece)
         if held and not _continues(held, piece, language):
             closing = _CLOSING.match(piece)[0]
@@ -81,16 +86,39 @@ def _one_line(text: str) -> str:
     return re.sub(rf"({TAG.pattern})|\s+", lambda m: m[1] or " ", text).strip()
 
 
+_OVER = re.compile(
+    r"(?<=\b[Ee]tc\.)(?=\s+[A-ZÁÉÍÓÚÑ¿¡])|(?<=\b[ad]\. C\.)(?=\s+[A-ZÁÉÍÓÚÑ¿¡])|(?<=\b[ad]\.C\.)(?=\s+[A-ZÁÉÍÓÚÑ¿¡])"
+    r"|(?:(?<=[A-Z]\.[A-Z]\.)|(?<=\b(?:UU|OO|AA|HH|MM|CC)\.))(?=\s+[A-ZÁÉÍÓÚÑ][a-záéíóúñ]*\s+[a-záéíóúñ])"
+)
+"""After a short form that may end a sentence; sentencex takes it for one that never does."""
+
+
+def _ends_with_short_form(before: str, after: str, language: str) -> bool:
+    """Return whether a sentence ends with a short form: in Washington, D.C. The city slept; in EE. UU. El año."""
+    if re.search(r"\b(?:[Ee]tc|[ad]\.\s?C)\.$", before):
+        return bool(re.match(r"\s*[A-ZÁÉÍÓÚÑ¿¡]", after)) and not re.match(r"\s*C\.", after)
+    if not re.search(r"(?:[A-Z]\.[A-Z]|\b(?:UU|OO|AA|HH|MM|CC))\.$", before):
+        return False
+    word = re.match(r"\s*([A-ZÁÉÍÓÚÑ][a-záéíóúñ]*)\s+[a-záéíóúñ]", after)
+    return word is not None and word[1].lower() in COMMON[language] | FUNCTION_EN
+
+
 def _continues(before: str, after: str, language: str) -> bool:
     """Return whether a cut of sentencex is inside a sentence."""
     bare, rest = TAG.sub("", before).rstrip(), TAG.sub("", after)
     if not re.search(r"\w", bare) or not re.search(r"\w", rest):
         return True  # only marks, tags or emoji: nothing to say by itself
+    if re.match(r"[A-ZÁÉÍÓÚÑ]\.", rest) and re.search(r"[A-ZÁÉÍÓÚÑ]\.$", bare):  # D-N.Y.
+        return True
+    if _ends_with_short_form(bare, rest, language):
+        return False
     if re.search(r"\b[ad]\.\s*$", bare) and re.match(r"\s*C\.", rest):  # a. C., d. C.
         return True
     if _MERIDIEM.search(bare):
         return bool(re.match(rf"\s*{_CONTINUES[language]}", rest)) or bool(_LOWER.match(rest))
     if _ABBREVIATED.search(bare):
+        if re.search(r"(?<!\w)[A-ZÁÉÍÓÚÑ](?:-[A-ZÁÉÍÓÚÑ])+\.\s*$", bare):  # at three P-M. She left.
+            return bool(_LOWER.match(rest))
         if not re.search(r"(?<![\w.])[A-ZÁÉÍÓÚÑ]\.\s*$", bare):
             return True
         word = re.match(r"\s*([^\W\d_]+)", rest)  # J. Smith, but: Plan B. It failed.
@@ -103,6 +131,30 @@ def _continues(before: str, after: str, language: str) -> bool:
 def count_words(text: str) -> int:
     """Return the number of words, tags not counted."""
     return sum(bool(re.search(r"\w", w)) for w in TAG.sub(" ", text).split())
+
+
+def end_of(text: str, n: int = 20) -> str:
+    """Return the last words of `text`, about `n` characters of them: no word and no tag is cut."""
+    return "".join(_some(_PIECE.findall(text)[::-1], n)[::-1]).strip()
+
+
+def start_of(text: str, n: int = 20) -> str:
+    """Return the first words of `text`, about `n` characters of them: no word and no tag is cut."""
+    return "".join(_some(_PIECE.findall(text), n)).strip()
+
+
+def _some(pieces: list[str], n: int) -> list[str]:
+    """Return the first pieces, of `n` characters together, or the first word if it is longer."""
+    length, count = 0, 0
+    for piece in pieces:
+        length += len(piece)
+        if length > n and "".join(pieces[:count]).strip():
+            break
+        count += 1
+    return pieces[:count]
+
+
+_PIECE = re.compile(rf"{TAG.pattern}|\s+|(?:(?!{TAG.pattern})\S)+")
 
 
 def split_text(text: str, limit: int = MAX_PART) -> Iterator[str]:

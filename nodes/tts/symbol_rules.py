@@ -80,7 +80,7 @@ def address_rules(locale: Locale) -> list[Rule]:
             lambda m: _digits(spoken(m[0]), locale),
         ),
         rule("handle", reason, r"(?<![\w.])@(?=[A-Za-z_]\w*)", lambda m: f"{at} "),
-        rule("hashtag", reason, r"(?<![\w&])#(?=[^\W\d])", lambda m: "hashtag "),
+        rule("hashtag", reason, r"(?<![\w&])#(?=[^\W\d]|\d+[A-Za-zÑñ])", lambda m: "hashtag "),
     ]
 
 
@@ -122,7 +122,7 @@ def _silent_marks(locale: Locale) -> list[Rule]:
 
     An s before a closing quotation mark keeps it in English: it may be the players' own.
     """
-    mid = r"(?<=[\w.,!?])['’](?!\w)" if locale.is_es else r"(?<=[.,!?])['’](?!\w)|(?<=[a-rt-z])['’](?!\w)"
+    mid = r"(?<=[\w.,!?])['’](?!\w)" if locale.is_es else r"(?<=[.,!?])['’](?!\w)|(?<=[a-rt-z\d])['’](?!\w)"
     marks = "quotation marks", "no sound"
     aside = "brackets", "an aside is between commas"
     markup = r"(?<![\w*])[*_~`]+(?=\w)|(?<=[\w.,!?])[*_~`]+(?!\w)|^#+\s|[*`~|\\^]+"
@@ -134,14 +134,24 @@ def _silent_marks(locale: Locale) -> list[Rule]:
         (*marks, rf"(?<!\w)['‘’](?=\w)|{mid}", ""),
         ("dash", "one form", outer, " "),
         ("dash", "one form", dashes, " — "),
-        (*aside, r"\s+[(\[{](?=\w)", ", "),
+        ("dash", "one form", r"\s+—(?=\w)|(?<=[\w.%])—(?=[\s,.;:])", " — "),
+        (*aside, r"\s+[(\[{](?=[\w$€£+−-])", ", "),
         (*aside, r"(?<=[\w.%])[)\]}](?=\s+\w)", ","),
         ("brackets", "no sound", r"[()\[\]{}]", " "),
         ("markup", "no sound", markup, ""),
     ]
     return [
-        rule(name, reason, pattern, lambda m, s=said: s, silent=True) for name, reason, pattern, said in table
+        *(
+            rule(name, reason, pattern, lambda m, s=said: s, silent=True)
+            for name, reason, pattern, said in table
+        ),
+        rule(*marks, r"(?<=s)['’](?!\w)", _closing, silent=True),
     ]
+
+
+def _closing(match: re.Match) -> str | None:
+    """Drop a mark behind an s where one was opened: vote 'yes'; the players' own stays."""
+    return "" if re.search(r"(?<!\w)['‘]\w[^'’]*$", left_of(match)) else None
 
 
 def symbol_rules(locale: Locale) -> list[Rule]:
@@ -167,6 +177,12 @@ def symbol_rules(locale: Locale) -> list[Rule]:
         (r"\s?÷\s?", "divided by", "entre"),
         (r"\s?±\s?", "plus or minus", "más menos"),
         (r"\s?→\s?", "to", "a"),
+        (r"\s@\s", "at", "a"),
+        (r"(?<=[a-zá-ú])/(?=\d+\s?h\b)", "every", "cada"),
+        (r"(?<![\w.])x(?=\d)", "times", "por"),
+        (r"π", "pi", "pi"),
+        (r"(?<![-=<>])>\s?(?=\d)", "more than", "más de"),
+        (r"(?<![-=<>])<\s?(?=\d)", "less than", "menos de"),
         (r"\s?%", "percent", "por ciento"),
         (r"°", "degrees", "grados"),
         (r"§\s?", "section", "sección"),
@@ -176,10 +192,29 @@ def symbol_rules(locale: Locale) -> list[Rule]:
         (r"¥", "yen", "yenes"),
         (r"µ", "micro", "micro"),
     ]
-    rules = [rule("per", reason, rf"(?<=[\w€$£.])\s?/\s?(?P<unit>{units})\b", per)]
+    rules = [rule("per", reason, rf"(?<=[\w€$£¢.])\s?/\s?(?P<unit>{units})\b", per)]
+    rules.append(_compass(locale))
     rules.append(rule("slash", "a pause", r"(?<=\S)\s+/\s+(?=\S)", lambda m: ", "))
     rules.append(rule("slash", reason, r"\band/or\b|\by/o\b", lambda m: m[0].replace("/", " ")))
     rules.append(rule("more than", reason, r"(?<=\d)\+(?!\s?\d)", lambda m: ""))
     rules += [rule("symbol", reason, pattern, pick(en, es)) for pattern, en, es in table]
     marks = r"[™®©†‡•·¶]|(?<=\w)\s?/\s?(?=\w)|(?<!\w)[=<>/_#@]+(?!\w)"
     return [*rules, rule("symbol", "no sound", marks, lambda m: " ")]
+
+
+_SIDES = {
+    "N": ("north", "norte"),
+    "S": ("south", "sur"),
+    "E": ("east", "este"),
+    "W": ("west", "oeste"),
+    "O": ("west", "oeste"),
+}
+
+
+def _compass(locale: Locale) -> Rule:
+    """Return the rule for the side behind degrees, 25°N; the number and its sign are a unit's."""
+
+    def side(match: re.Match) -> str:
+        return f" {locale.pick(*_SIDES[match['side']])}"
+
+    return rule("unit", "the side in words", r"(?<=°)\s?(?P<side>[NSEWO])(?!\w)", side)

@@ -115,6 +115,23 @@ def tag_spans(text: str) -> list[tuple[int, int]]:
     return [m.span() for m in TAG.finditer(text) if is_tag(m[0])]
 
 
+def unobeyed(text: str) -> str | None:
+    """Return a warning about the tags of a text that is spoken without obeying them, None if it has none."""
+    found = list(dict.fromkeys(m[0] for m in TAG.finditer(text) if _names_a_tag(m[0])))
+    if not found:
+        return None
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return (
+        f"tags are read as words here: {' '.join(found[:3])}{more}; to obey them set normalize (command line: "
+        "--normalize, or --tags without the text rules)"
+    )
+
+
+def _names_a_tag(text: str) -> bool:
+    match = _FORM.fullmatch(text)
+    return match is not None and match["name"].lower() in NAMES
+
+
 class TagReader:
     """Reads a script piece by piece, sentences as they come, and keeps what is open between them.
 

@@ -24,12 +24,13 @@ from ..core.audio import MemoryAudio
 from ..core.live_audio import LiveAudio
 from ..core.report import Report
 from .cast import Cast, Role, SpeechOptions
+from .detection import language_of
 from .engines import PAUSE_S, PEAK, clean_text
 from .mastering.joins import settle_ends
 from .sentences import Sentence
 from .speech_engine import Chunk, number_of
 from .split import TAG
-from .tags import Event, Pause, Sound, TagReader, Utterance, fit_engine, read_tags
+from .tags import Event, Pause, Sound, TagReader, Utterance, fit_engine, read_tags, unobeyed
 from .text import stream_text
 from .voice_sound import gain_to_level, ratio_of, resample_chunk, shift_pitch
 
@@ -41,7 +42,7 @@ __all__ = ["SpeechOptions", "Take", "join_takes", "push_takes", "sounds_in", "sp
 PARAGRAPH_S = 0.5
 """Silence between two paragraphs, PAUSE_S between two sentences."""
 _SHOWN = 20
-"""Changes and dropped signs that a report names; the rest is counted."""
+"""Dropped signs that a report names."""
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _ROUND = str.maketrans("[]", "()")
 
@@ -96,12 +97,16 @@ def takes(
         ctx = RunContext()
     report = report or ctx.report
     if not options.tags:
+        if ignored := unobeyed(text):
+            report.warn(ignored)
         text = text.translate(_ROUND)
     events, warnings = read_tags(text)
     cast = Cast(events, options, roots)
     if not re.search(r"\w", TAG.sub(" ", text)) and cast.reads_text or not cast.roles:
         raise ValueError(f"there is nothing to say in {text[:60]!r}; give a text with at least one word")
-    changes = _Changes(report)
+    changes = _Changes(report, options.n_changes)
+    if options.normalize and cast.reads_text:
+        options = replace(options, language=language_of(text, options.language, report, cast.language))
     script = _script(text, options, changes, cast.reads_text)
     for warning in warnings:
         report.warn(warning)
@@ -131,7 +136,7 @@ def join_takes(pieces: Iterable[Take], peak: float | None = PEAK) -> MemoryAudio
     return MemoryAudio(audio, held[0].sample_rate, "speech")
 
 
-def push_takes(pieces: Iterable[Take], sound: LiveAudio) -> None:
+def push_takes(pieces: Iterable[MemoryAudio], sound: LiveAudio) -> None:
     """Push pieces into a live sound as they come, at its rate, and end it; an error fails it and is raised.
 
     Waits where the listener is slow. Stops the making of pieces when the listener has gone.
@@ -154,21 +159,23 @@ def push_takes(pieces: Iterable[Take], sound: LiveAudio) -> None:
 
 
 class _Changes:
-    """What the text rules did, the first lines and the number of all."""
+    """What the text rules did, the first `n_lines` of them (None: all) and the number of all."""
 
-    def __init__(self, report: Report) -> None:
-        self._report, self._lines, self._dropped = report, [], []
+    def __init__(self, report: Report, n_lines: int | None) -> None:
+        self._report, self._n_lines, self._lines, self._dropped = report, n_lines, [], []
         self._count = self._drops = 0
 
     def add(self, sentence: Sentence) -> None:
         self._count += len(sentence.changes)
         self._drops += len(sentence.dropped)
-        self._lines += map(str, sentence.changes[: _SHOWN - len(self._lines)])
+        room = None if self._n_lines is None else self._n_lines - len(self._lines)
+        self._lines += map(str, sentence.changes[:room])
         self._dropped += sentence.dropped[: _SHOWN - len(self._dropped)]
 
     def tell(self) -> None:
-        if self._count:
-            more = [f"and {self._count - _SHOWN} more"] if self._count > _SHOWN else []
+        if self._count and self._n_lines != 0:
+            left = self._count - len(self._lines)
+            more = [f"and {left} more; Normalize Text lists all"] if left else []
             self._report.fact("changed", "\n".join([f"{self._count} places", *self._lines, *more]))
         if self._drops:
             more = " ..." if self._drops > _SHOWN else ""

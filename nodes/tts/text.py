@@ -17,18 +17,24 @@ from functools import lru_cache
 
 from ..core.report import Report
 from .amount_rules import money_rules, percent_rules, unit_rules
-from .code_rules import code_rules, telephone_rules
+from .code_rules import code_rules
 from .date_rules import date_rules
+from .detection import language_of
+from .fraction_rules import fraction_rules, power_rules
 from .glossary import Glossary, default_glossary
-from .languages import COMMON, Locale, Span, detect_language, find_locale, language_spans, sibling
+from .languages import COMMON, Locale, find_locale, sibling
+from .market_rules import market_rules, scaled_units
 from .name_rules import abbreviation_rules, acronym_rules, brand_rules, fixed_rules, index_rules
-from .number_rules import between_rules, fraction_rules, plain_rules
+from .number_rules import between_rules, plain_rules
 from .ordinal_rules import order_rules, roman_rules
+from .place_rules import party_rules, street_rules
 from .rules import Change, Draft, Rule
 from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
+from .spans import Span, language_spans
 from .split import TAG, split_sentences
 from .symbol_rules import address_rules, dropped_rules, punctuation_rules, symbol_rules
 from .tags import check_tags, tag_spans
+from .telephone_rules import telephone_rules
 from .time_rules import time_rules
 from .wording_rules import onset_rules, pace, quote_rules
 
@@ -75,12 +81,13 @@ def normalize_text(
     """Return `text` in words.
 
     language: "en", "es", with a country if it matters ("en-GB": day first; "es-MX": decimal point), or "auto".
-    wording: the rules that change words, of "U5", "U6", "U7". report gets a warning for what is not spoken.
+    wording: the rules that change words, of "U5", "U6", "U7". report is told which language "auto"
+    took, with a warning for a weak guess, and what is not spoken.
     mark_languages puts [lang:..] tags around the spans of the other language, for a script with a voice for each.
     Raises ValueError for a text without a word to say, an unknown language or rule, or a wrong tag, and
     MissingPackage without unicode-rbnf and sentencex.
     """
-    locale = _locale_of(text, language)
+    locale = find_locale(language_of(text, language, report))
     sentences = tuple(stream_text(text, locale.tag, wording, glossary, mark_languages))
     done = NormalizedText(sentences, locale.language)
     if report is not None:
@@ -109,13 +116,12 @@ def stream_text(
     if not re.search(r"\w", TAG.sub(" ", text)):
         raise _nothing(text)
     ways = _Ways(
-        _locale_of(text, language), frozenset(wording), glossary or default_glossary(), mark_languages
+        find_locale(language_of(text, language)),
+        frozenset(wording),
+        glossary or default_glossary(),
+        mark_languages,
     )
     return _stream(text, ways)
-
-
-def _locale_of(text: str, language: str) -> Locale:
-    return find_locale(detect_language(text) if language == "auto" else language)
 
 
 def _nothing(text: str) -> ValueError:
@@ -203,18 +209,23 @@ def _rules(locale: Locale, glossary: Glossary, nouns: bool) -> tuple[Rule, ...]:
         *index_rules(locale, glossary),
         *fixed_rules(locale, glossary),
         *brand_rules(locale, glossary, nouns),
+        *market_rules(locale),
+        *street_rules(locale),
         *money_rules(locale),
         *percent_rules(locale),
         *date_rules(locale),
         *time_rules(locale),
         *telephone_rules(locale),
+        scaled_units(locale),
         *unit_rules(locale),
         *fraction_rules(locale),
         *order_rules(locale),
         *roman_rules(locale, glossary),
         *code_rules(locale, glossary),
         *between_rules(locale),
+        *power_rules(locale),
         *plain_rules(locale),
+        *(() if locale.is_es else party_rules(glossary)),
         *abbreviation_rules(locale, glossary),
         *acronym_rules(locale, glossary),
         *symbol_rules(locale),

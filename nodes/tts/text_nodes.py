@@ -42,7 +42,7 @@ class NormalizeText(io.ComfyNode):
                     options=list(LANGUAGES),
                     default="auto",
                     tooltip=(
-                        "auto looks at the words. en reads 3/4 as March 4th, en-GB as the 3rd of April; es has the decimal "
+                        "auto looks at the words; changes says what it took. en reads 3/4 as March 4th, en-GB as the 3rd of April; es has the decimal "
                         "comma, es-MX the point. Spans of the other language follow its own rules."
                     ),
                 ),
@@ -109,8 +109,8 @@ class NormalizeText(io.ComfyNode):
         done = normalize_text(
             text, language, [rule for rule, on in asked if on], glossary_of(glossary), report
         )
-        changes = "\n".join(filter(None, (done.diff(), report.text())))
-        return io.NodeOutput(done.text, changes or "nothing changed")
+        changes = "\n".join(filter(None, (done.diff() or "nothing changed", report.text())))
+        return io.NodeOutput(done.text, changes)
 
 
 NODES = [NormalizeText]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .languages import Locale
-from .numbers import cardinal
+from .numbers import cardinal, number
 from .rules import Rule, left_of, right_of, rule
 
 _HALF = r"(?:\s?(?P<half>[AaPp]\.?\s?[Mm]\b\.?))"
@@ -16,21 +16,30 @@ _FROM_TIME = r"\d:\d\d(?:\sh)?\s?(?:a|y|[-–])\s?(?:las?\s)?$"
 """The other end of a span of time: both are said without "en punto"."""
 
 
+_AT_POINT = r"(?:(?<=\b[Aa] las )|(?<=\b[Ll]as )|(?<=\ba la ))(?P<hour>\d{1,2})\.(?P<minute>[0-5]\d)(?P<half>)(?P<hours>)(?![\d%]|\s?%|[.,]\d)"
+"""A Spanish time with a point: a las 14.30."""
+_RECORD = r"(?:\ben|\bcon|(?:marca|tiempo|récord|registro)\sde(?:\slos)?)\s$"
+"""Spanish words before minutes and seconds; before a time of day stands an article."""
+
+
 def time_rules(locale: Locale) -> list[Rule]:
     """Return the rules for clock times and for durations written as h:mm:ss."""
     say_clock = _spanish_clock if locale.is_es else _english_clock
     name, reason = "time", "a time as it is said"
 
     def clock(match: re.Match) -> str | None:
-        hour, minute = int(match["hour"]), int(match["minute"])
-        if hour > 24 or (match["half"] and hour > 12):
+        hour, minute, half = int(match["hour"]), int(match["minute"]), match["half"] or None
+        if hour > 24 or (half and hour > 12):
             return None
-        if locale.is_es and minute == 0 and not match["half"] and 0 < hour <= 12:
+        if locale.is_es and minute == 0 and not half and 0 < hour <= 12:
             if match["hours"]:
                 return f"{cardinal(hour, locale, 'f')} hora{'' if hour == 1 else 's'}"
             if re.match(_TO_TIME, right_of(match)) or re.search(_FROM_TIME, left_of(match)):
                 return cardinal(hour, locale, "f")
-        return say_clock(hour, minute, match["half"], locale) + _stop_after(match)
+        bare = minute and not (half or match["hours"])
+        if locale.is_es and bare and re.search(_RECORD, left_of(match)):
+            return f"{cardinal(hour, locale)} {_minutes(minute, locale)}"
+        return say_clock(hour, minute, half, locale) + _stop_after(match)
 
     def hour_only(match: re.Match) -> str | None:
         hour = int(match["hour"])
@@ -46,29 +55,51 @@ def time_rules(locale: Locale) -> list[Rule]:
             f"{cardinal(first, locale)} to {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
         )
 
-    def duration(match: re.Match) -> str:
-        parts = []
-        names = (("hour", "hora"), ("minute", "minuto"), ("second", "segundo"))
-        for value, (en, es) in zip(map(int, match.groups()), names, strict=True):
-            words = cardinal(value, locale, "f" if es == "hora" else "m")
-            parts.append(f"{words} {locale.pick(en, es)}{'' if value == 1 else 's'}")
-        return f"{parts[0]}, {parts[1]}{locale.pick(' and ', ' y ')}{parts[2]}"
-
     suffix = r"(?P<hours>\s?(?:h|hs|hrs|horas)\b\.?)?" if locale.is_es else "(?P<hours>)"
     at = rf"(?<![\w:.,])(?P<hour>\d{{1,2}}):(?P<minute>[0-5]\d)(?!\d|:\d){_HALF}?{suffix}"
     dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?P<hours>){_HALF}"
     if locale.is_es:
         dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?:{_HALF}|(?P<hours>\s?(?:h|horas)\b\.?))"
     spans = rf"(?<![\w:.,$€£])(?P<first>[1-9]|1[0-2])\s?[-–]\s?(?P<hour>[1-9]|1[0-2]){_HALF}"
-    between = r"(?<=:\d\d)\s?[-–]\s?(?=\d{1,2}:\d\d)|(?<=[mM]\.)[-–](?=\w)"
+    between = r"(?<=:\d\d)\s?[-–]\s?(?=\d{1,2}:\d\d)|(?<=[mM]\.)[-–](?=\w)|(?<=[apAP]\.m\.|.\d[ap]m|\d [ap]m)\s?[-–]\s?(?=\d)"
     return [
-        rule(name, reason, r"(?<![\w:.,])(\d{1,2}):([0-5]\d):([0-5]\d)(?![\w:])", duration),
+        rule(
+            name,
+            reason,
+            r"(?<![\w:.,])(\d{1,2}):([0-5]\d):([0-5]\d)(?![\w:])",
+            lambda m: _duration(m, locale),
+        ),
+        rule(
+            name,
+            reason,
+            r"(?<![\w:.,])(?P<m>\d{1,2}):(?P<s>[0-5]\d)[.,](?P<f>\d{1,3})(?![\w:]|[.,]\d)",
+            lambda m: _race(m, locale),
+        ),
         rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
         rule(name, reason, at, clock),
         rule(name, reason, dotted, clock),
+        *([rule(name, reason, _AT_POINT, clock)] if locale.is_es else []),
         rule(name, reason, spans, hours),
         rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
     ]
+
+
+def _duration(match: re.Match, locale: Locale) -> str:
+    """Return hours, minutes and seconds: 1:23:45."""
+    parts = []
+    names = (("hour", "hora"), ("minute", "minuto"), ("second", "segundo"))
+    for value, (en, es) in zip(map(int, match.groups()), names, strict=True):
+        words = cardinal(value, locale, "f" if es == "hora" else "m")
+        parts.append(f"{words} {locale.pick(en, es)}{'' if value == 1 else 's'}")
+    return f"{parts[0]}, {parts[1]}{locale.pick(' and ', ' y ')}{parts[2]}"
+
+
+def _race(match: re.Match, locale: Locale) -> str:
+    """Return minutes with a fraction of a second: 3:43.13."""
+    minutes, seconds = int(match["m"]), match["s"].lstrip("0") or "0"
+    first = f"{cardinal(minutes, locale, 'm')} {locale.pick('minute', 'minuto')}{'' if minutes == 1 else 's'}"
+    last = f"{number(seconds, match['f'], locale)} {locale.pick('seconds', 'segundos')}"
+    return f"{first} {locale.pick('and', 'y')} {last}"
 
 
 def _stop_after(match: re.Match) -> str:
@@ -91,7 +122,9 @@ def _english_clock(hour: int, minute: int | None, half: str | None, locale: Loca
 
 
 def _minutes(minute: int, locale: Locale) -> str:
-    return f"oh {cardinal(minute, locale)}" if minute < 10 else cardinal(minute, locale)
+    return (
+        f"{locale.pick('oh', 'cero')} {cardinal(minute, locale)}" if minute < 10 else cardinal(minute, locale)
+    )
 
 
 def _spanish_clock(hour: int, minute: int | None, half: str | None, locale: Locale) -> str:

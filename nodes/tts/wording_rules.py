@@ -10,7 +10,7 @@ from bisect import bisect_right
 
 from .languages import Locale
 from .rules import Change, Rule, left_of, right_of, rule
-from .split import TAG
+from .split import TAG, end_of, start_of
 
 MIN_CLAUSE, MAX_CLAUSE = 8, 16
 """Words from one breath to the next (U8)."""
@@ -115,9 +115,8 @@ def pace(text: str, language: str) -> tuple[str, tuple[Change, ...]]:
             continue
         left, right = clause[:cut].rstrip(), clause[cut:]
         reason = f"more than {MAX_CLAUSE} words without a breath"
-        changes.append(
-            Change("U8 breath", f"{left[-20:]} {right[:20]}", f"{left[-20:]}, {right[:20]}", reason)
-        )
+        before, after = end_of(left), start_of(right)
+        changes.append(Change("U8 breath", f"{before} {after}", f"{before}, {after}", reason))
         waiting += [f" {right}", f"{left},"]
     return "".join(out), tuple(changes)
 

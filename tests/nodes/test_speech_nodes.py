@@ -171,12 +171,24 @@ class TestNormalize:
         return run_node("TalkingHeadNormalizeText", text=text, **more).result
 
     def test_text_in_words_with_the_reasons(self, run_node):
-        text, changes = self.run(run_node, "The yield rose 2.5% today. [pause:0.5] Then it fell.")
+        said = "The yield rose 2.5% today. [pause:0.5] Then it fell."
+        text, changes = self.run(run_node, said, language="en")
         assert text == "The yield rose two point five percent today. [pause:0.5] Then it fell."
         assert changes == (
             "U1 percent: '2.5%' -> 'two point five percent' (decimal and percent sign in words, as one unit)"
         )
-        assert self.run(run_node, text) == (text, "nothing changed")
+        assert self.run(run_node, text, language="en") == (text, "nothing changed")
+
+    def test_auto_says_which_language_it_took(self, run_node):
+        assert "language: en (recognised" in self.run(run_node, "The yield rose 2.5% today.")[1]
+        assert "language: es (recognised" in self.run(run_node, "Sube el IPC un 2,5 % hoy.")[1]
+        text, changes = self.run(run_node, "Madrid 3,500")
+        assert text == "Madrid three thousand five hundred"
+        assert (
+            "warning: the language was taken for English on weak evidence" not in changes
+        )  # 3,500 is a sign
+        assert "weak evidence" in self.run(run_node, "Madrid Barcelona Sevilla")[1]
+        assert "recognised" not in self.run(run_node, "Madrid", language="es")[1]
 
     def test_what_is_not_spoken_is_a_warning(self, run_node):
         text, changes = self.run(run_node, "All is well today \N{GRINNING FACE}.")

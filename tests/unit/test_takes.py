@@ -1,8 +1,10 @@
 """A script as pieces of speech: order, pauses, styles, speakers, sounds, streaming, memory. Rows 35-39."""
 
+import re
 import threading
 import time
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +20,7 @@ from talkinghead.nodes.core.timeline import frame_count
 from talkinghead.nodes.musetalk.stream import stream_musetalk
 from talkinghead.nodes.tts import engines
 from talkinghead.nodes.tts.engines import PAUSE_S
+from talkinghead.nodes.tts.master import MasterOptions, master, master_takes
 from talkinghead.nodes.tts.sample_engine import SAMPLE_VOICE, SampleEngine
 from talkinghead.nodes.tts.takes import (
     SpeechOptions,
@@ -239,6 +242,31 @@ class TestStreaming:
         assert live.pushed == len(one)
         assert len(heard) == 2 * len(one)
 
+    def test_mastered_while_it_is_spoken_equals_mastered_whole(self, tone):
+        options = MasterOptions(lookahead_s=1.0)
+        text = " ".join(["One sentence of some words here."] * 40)
+        expected = master(
+            whole(takes(text, self.options())), RATE, replace(options, pause_s=0.0, join_reach_s=None)
+        )
+        pieces = list(master_takes(takes(text, self.options()), options))
+        assert len(pieces) > 10
+        np.testing.assert_array_equal(whole(pieces), expected.samples[0])
+        live = LiveAudio(RATE)
+        producer = threading.Thread(target=push_takes, args=(iter(pieces), live))
+        producer.start()
+        heard = sum(len(block) for block in live.blocks())
+        producer.join()
+        assert (live.pushed, heard) == (expected.samples.shape[1], 2 * expected.samples.shape[1])
+
+    def test_mastering_that_is_closed_closes_the_speaker(self, tone):
+        before = threading.active_count()
+        pieces = master_takes(takes(SCRIPT, self.options()), MasterOptions(lookahead_s=0.4, target_lufs=None))
+        next(pieces)
+        assert threading.active_count() == before + 1
+        pieces.close()
+        assert threading.active_count() == before
+        assert list(master_takes(iter([]))) == []
+
     def test_a_presenter_speaks_while_the_script_is_spoken(self, tone, tiny_model, avatar):
         packet, live = avatar(), LiveAudio(RATE)
         script = " ".join(f"This is sentence number {i}." for i in range(12))
@@ -333,6 +361,38 @@ class TestText:
         assert not any(c.isdigit() for c in said)
         assert "'42.5 %' -> 'forty-two point five percent'" in report.facts["changed"]
 
+    @pytest.mark.parametrize(
+        ("language", "words"),
+        [
+            (
+                "en",
+                [
+                    "forty-two point five percent",
+                    "thirteen thousand",
+                    "seventy point three",
+                    "three o'clock",
+                    "five hundred",
+                ],
+            ),
+            (
+                "es",
+                [
+                    "cuarenta y dos coma cinco por ciento",
+                    "trece mil",
+                    "setenta coma tres",
+                    "tres en punto",
+                    "quinientos",
+                ],
+            ),
+        ],
+    )
+    def test_the_sentence_of_row_38(self, tone, language, words):
+        text = "42,5 % … 13999 € … 70.3 … 3:00 … S&P 500 … hoy es Monday"
+        list(takes(text, SpeechOptions("tone", language=language)))
+        heard = " ".join(a[0] for a in tone.asked)
+        assert all(w in heard for w in [*words, "hoy es", "Monday"])
+        assert not re.search(r"[\d%€&…]", heard)
+
     def test_spanish(self, tone):
         tone.language = "es"
         report = Report()
@@ -368,4 +428,41 @@ class TestText:
         spoken(" ".join(f"It rose {i}.5 % now." for i in range(2, 42)), normalize=True, report=report)
         lines = report.facts["changed"].splitlines()
         assert len(lines) == 22
-        assert lines[-1] == f"and {int(lines[0].split()[0]) - 20} more"
+        assert lines[-1] == f"and {int(lines[0].split()[0]) - 20} more; Normalize Text lists all"
+
+    @pytest.mark.parametrize(("n_changes", "n_lines"), [(None, 41), (3, 5), (0, 0)])
+    def test_a_report_names_as_many_changes_as_asked_for(self, tone, n_changes, n_lines):
+        report = Report()
+        text = " ".join(f"It rose {i}.5 % now." for i in range(2, 42))
+        options = SpeechOptions("tone", normalize=True, language="en", n_changes=n_changes)
+        list(takes(text, options, report=report))
+        assert len(report.facts.get("changed", "").splitlines()) == n_lines
+
+    @pytest.mark.parametrize(
+        ("language", "word"),
+        [("en", "seven words without any stop at all"), ("es", "palabras sin punto alguno que la corte")],
+    )
+    def test_900_characters_without_a_stop_in_either_language(self, tone, language, word):  # row 37
+        text = " ".join([word] * (900 // len(word) + 1))
+        assert len(text) >= 900
+        pieces = list(takes(text, SpeechOptions("tone", language=language)))
+        assert [p.text for p in pieces] == [a[0] for a in tone.asked]
+        assert len(pieces) > 1
+        assert all(len(a[0]) <= 400 for a in tone.asked)
+        assert re.findall(r"\w+", " ".join(a[0] for a in tone.asked).lower()) == text.split()
+
+    @pytest.mark.parametrize("language", ["en", "es"])
+    def test_a_text_without_a_sign_is_in_the_language_of_the_voice(self, tone, monkeypatch, language):
+        monkeypatch.setattr(type(tone), "languages", lambda self, voice: (language,))
+        report = Report()
+        list(takes("Madrid", SpeechOptions("tone"), report=report))
+        assert report.facts["language"].startswith(language)
+        assert "weak evidence" in report.text()
+
+    @pytest.mark.parametrize("normalize", [False, True])
+    def test_tags_that_are_not_obeyed_are_named(self, tone, normalize):
+        report = Report()
+        options = SpeechOptions("tone", normalize=normalize, tags=False, language="en")
+        list(takes("One two [pause:1] three [sic] four.", options, report=report))
+        [warning] = [w for w in report.warnings if "tags" in w]
+        assert warning.startswith("tags are read as words here: [pause:1]; to obey them set normalize")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .filters import offset_of
+
 REACH_S = 0.0015
 PAUSE_S = 0.2
 LOW = 0.25
@@ -44,19 +46,32 @@ def _settle_start(edge: np.ndarray) -> None:
 class Joiner:
     """Puts sentences one behind the other with `pause_s` of silence between two.
 
-    Its output is as long as the sentences and the pauses together. `reach_s` None joins them as they are.
+    Its output is as long as the sentences and the pauses together. An offset of a sentence would be a step at each of
+    its ends and is taken out. `reach_s` None joins them as they are.
     """
 
     def __init__(self, rate: int, pause_s: float = PAUSE_S, reach_s: float | None = REACH_S) -> None:
         self._rate, self._pause, self._reach_s = rate, round(pause_s * rate), reach_s
         self._first = True
+        self.removed = 0.0
+        """The largest offset that was taken out so far."""
+
+    @property
+    def next_pause(self) -> int:
+        """Samples of silence in front of the next sentence."""
+        return 0 if self._first else self._pause
 
     def feed(self, sentence: np.ndarray) -> np.ndarray:
         """Return what `sentence`, float32 (channels, n), adds: a pause but for the first one, and itself."""
         if not sentence.shape[1]:
             return sentence
         if self._reach_s is not None:
-            sentence = settle_ends(sentence, self._rate, self._reach_s)
-        pause = 0 if self._first else self._pause
+            sentence = settle_ends(self._centred(sentence), self._rate, self._reach_s)
+        pause = self.next_pause
         self._first = False
         return np.concatenate([np.zeros((len(sentence), pause), np.float32), sentence], axis=1)
+
+    def _centred(self, sentence: np.ndarray) -> np.ndarray:
+        offsets = offset_of([sentence])
+        self.removed = float(max(self.removed, *offsets, key=abs))
+        return sentence - offsets[:, None].astype(np.float32) if offsets.any() else sentence

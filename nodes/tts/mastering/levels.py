@@ -25,7 +25,7 @@ class Levels:
     rms_dbfs: float
     crest_db: float
     offset: float
-    """Mean of all samples, full scale 1."""
+    """Mean of the samples of the channel where it is largest, full scale 1."""
 
     def __str__(self) -> str:
         if math.isinf(self.peak_dbfs):
@@ -39,7 +39,8 @@ class LevelMeter:
 
     def __init__(self, rate: int, channels: int) -> None:
         self._loudness, self._finder = LoudnessMeter(rate, channels), PeakFinder(channels)
-        self._true_peak = self._peak = self._squares = self._sum = 0.0
+        self._true_peak = self._peak = self._squares = 0.0
+        self._sums = np.zeros(channels)
         self._n = 0
         self.trace = Trace(rate, channels)
 
@@ -49,7 +50,7 @@ class LevelMeter:
         self._finder.floor = max(self._peak, self._true_peak)
         self._true_peak = max(self._true_peak, float(self._finder.feed(block).max(initial=0)))
         self._squares += float(np.einsum("cn,cn->", block, block, dtype=np.float64))
-        self._sum += float(block.sum(dtype=np.float64))
+        self._sums += block.sum(axis=1, dtype=np.float64)
         self._n += block.size
         self.trace.feed(block)
 
@@ -62,7 +63,8 @@ class LevelMeter:
         rms = math.sqrt(self._squares / self._n) if self._n else 0.0
         peak, rms_db = _decibel(self._peak), _decibel(rms)
         crest = peak - rms_db if rms else 0.0
-        offset = self._sum / self._n if self._n else 0.0
+        offsets = self._sums * len(self._sums) / max(1, self._n)
+        offset = float(max(offsets, key=abs))
         lufs = self._loudness.integrated()
         return Levels(lufs, _decibel(self._true_peak), peak, rms_db, crest, offset)
 

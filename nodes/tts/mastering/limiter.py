@@ -1,4 +1,4 @@
-"""True peak: measured at 4 times the rate (ITU-R BS.1770-4, annex 2), and a limiter that holds it.
+"""True peak: measured at 8 times the rate (ITU-R BS.1770-4, annex 2, asks for 4), and a limiter that holds it.
 
 The limiter sees peaks 5 ms ahead and moves its gain in raised cosines, so it neither clips nor clicks, and holds the
 gain for 30 ms, so it does not follow the waveform of a low voice.
@@ -13,16 +13,17 @@ import numpy as np
 from .blocks import Fir, Queue, gain_of, half_sine, take_together, without_rounding
 
 CEILING_DBTP = -1.0
-OVERSAMPLING = 4
+OVERSAMPLING = 8
+"""At 4, speech at 16 kHz under 20 dB of limiting stood 0.1 dB over the limit for a meter that has 8."""
 HALF_TAPS = 16
 """Samples on either side of an interpolated one; the interpolation is flat up to 0.9 of the highest frequency."""
 AHEAD_S, HOLD_S = 0.005, 0.03
-MARGIN_DB = 0.06
+MARGIN_DB = 0.08
 """Kept below the ceiling for other meters' interpolation."""
 
 
 def _phases() -> np.ndarray:
-    """Return kernels (3, 2 * HALF_TAPS) that give the values a quarter, half and three quarters behind a sample."""
+    """Return kernels (OVERSAMPLING - 1, 2 * HALF_TAPS) that give the values an eighth, a quarter, ... behind a sample."""
     taps = 2 * HALF_TAPS
     at = np.arange(taps) - (HALF_TAPS - 1)  # of the samples, from the one the fraction starts at
     rows = []
@@ -35,20 +36,21 @@ def _phases() -> np.ndarray:
 
 
 class PeakFinder:
-    """The largest magnitude in every sample and the three values between it and the next; channels together.
+    """The largest magnitude in every sample and the values between it and the next; channels together.
 
     `feed` gives float32 (1, m), which lags by HALF_TAPS samples until `finish`. Between samples it looks only where
     more than `floor` may be found, which saves most of the time: elsewhere the sample itself is given.
     """
 
-    ROW = 512
+    ROW = 545
+    """With the samples around it 576, a fast length for an FFT."""
 
     def __init__(self, channels: int, floor: float = 0.0) -> None:
         kernels = _phases()
         self.floor, self._channels = floor, channels
         self._most = float(np.abs(kernels).sum(axis=1).max())
         """How far an interpolated value may lie above the largest sample around it."""
-        self._size = 576  # a fast length for ROW and the samples around it
+        self._size = self.ROW + 2 * HALF_TAPS - 1
         self._spectra = np.fft.rfft(kernels, self._size).astype(np.complex64)
         self._before, self._skip = np.zeros((channels, 2 * HALF_TAPS - 1), np.float32), HALF_TAPS
 
@@ -73,15 +75,25 @@ class PeakFinder:
         return self.feed(np.zeros((self._channels, HALF_TAPS), np.float32))
 
     def _between(self, rows: np.ndarray) -> np.ndarray:
-        """Return the largest of the three values behind every sample of rows (k, ROW + taps - 1) as (k, ROW)."""
-        from scipy import fft
-
-        spectrum = fft.rfft(rows, self._size, axis=1)
+        """Return the largest of the values behind every sample of rows (k, ROW + taps - 1) as (k, ROW)."""
+        spectrum = np.fft.rfft(rows, axis=1)
         largest = np.zeros((len(rows), self.ROW), np.float32)
         for kernel in self._spectra:
-            values = fft.irfft(spectrum * kernel, self._size, axis=1)[:, 2 * HALF_TAPS - 1 :][:, : self.ROW]
+            values = np.fft.irfft(spectrum * kernel, self._size, axis=1)[:, 2 * HALF_TAPS - 1 :][
+                :, : self.ROW
+            ]
             np.maximum(largest, np.abs(values), out=largest)
         return largest
+
+
+def _running_maximum(values: np.ndarray, window: int) -> np.ndarray:
+    """Return the largest of every `window` consecutive values (n,), as (n - window + 1,)."""
+    n = len(values) - window + 1
+    rows = np.pad(values, (0, -len(values) % window)).reshape(-1, window)
+    # A window is the end of one row and the start of the next.
+    start = np.maximum.accumulate(rows, axis=1).ravel()
+    end = np.maximum.accumulate(rows[:, ::-1], axis=1)[:, ::-1].ravel()
+    return np.maximum(end[:n], start[window - 1 : window - 1 + n])
 
 
 class PeakShares:
@@ -101,14 +113,12 @@ class PeakShares:
         self._smooth = Fir([half_sine(ahead + 1)], 1, ahead)
 
     def feed(self, peaks: np.ndarray) -> np.ndarray:
-        from scipy.ndimage import maximum_filter1d
-
         needed = np.concatenate([self._needed, 1 - self.ceiling / np.maximum(peaks, self.ceiling)])
         self._needed = needed[max(0, len(needed) - self._window + 1) :]
         n = len(needed) - self._window + 1
         if n < 1:
             return np.zeros((1, 0), np.float32)
-        largest = maximum_filter1d(needed, self._window, mode="constant")[self._window // 2 :][:n]
+        largest = _running_maximum(needed, self._window)
         return without_rounding(self._smooth.feed(largest[None])[0])
 
     def finish(self) -> np.ndarray:

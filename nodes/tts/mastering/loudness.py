@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
-from .blocks import Queue, gain_of
+from .blocks import Fir, Queue, gain_of
+from .filters import impulse_response
 
 TARGET_LUFS = -16.0
-MAX_GAIN_DB = 40.0
-"""A take that needs more is noise: it is raised by this much."""
+FOLLOWING_DB = 40.0
+"""The most that a moving gain raises: a take that needs more is, as far as is known yet, noise."""
 MAKEUP_DB = 9.0
-"""The most that is given back of what the limiter takes; a take that needs more is all peaks."""
+"""The most that a moving gain gives back of what the limiter takes."""
 _ABSOLUTE, _RELATIVE = -70.0, -10.0
 _BINS, _BIN_LU = 11000, 0.01
 """-70..+40 LUFS; blocks louder than that count in the last bin."""
@@ -43,18 +45,20 @@ def k_weighting(rate: int) -> np.ndarray:
     return np.array([shelf, [1, -2, 1, 1, 2 * (k * k - 1) / a0, (1 - k / pass_q + k * k) / a0]])
 
 
+@lru_cache(maxsize=32)
+def k_response(rate: int) -> np.ndarray:
+    """Return the impulse response of the K filter at `rate` Hz, float64 (taps,), 0.1 s long."""
+    return impulse_response(k_weighting(rate))
+
+
 class KWeighting:
     """`feed` gives the K-weighted power of every sample, summed over the channels, float64 (n,)."""
 
     def __init__(self, rate: int, channels: int) -> None:
-        self._sections, self._state = k_weighting(rate), np.zeros((2, channels, 2))
+        self._fir = Fir([k_response(rate)], channels)
 
     def feed(self, block: np.ndarray) -> np.ndarray:
-        from scipy.signal import sosfilt
-
-        if not block.shape[1]:
-            return np.zeros(0)
-        weighted, self._state = sosfilt(self._sections, block.astype(np.float64), zi=self._state)
+        weighted = self._fir.feed(block.astype(np.float64))[0]
         return np.square(weighted, out=weighted).sum(axis=0)
 
 
@@ -87,7 +91,7 @@ class PowerMeter:
         if not loud.any():
             return -math.inf
         gate = _lufs(self._powers[loud].sum() / self._counts[loud].sum()) + _RELATIVE
-        kept = slice(max(0, math.ceil((gate - _ABSOLUTE) / _BIN_LU)), None)
+        kept = slice(min(_BINS - 1, max(0, math.ceil((gate - _ABSOLUTE) / _BIN_LU))), None)
         return _lufs(self._powers[kept].sum() / self._counts[kept].sum())
 
     def _hop_end(self, hop: int) -> int:
@@ -120,8 +124,8 @@ def _lufs(power: float) -> float:
 
 
 def gain_to(target: float, loudness: float) -> float:
-    """Return the gain in dB from `loudness` to `target`, both LUFS: 0 for silence, at most MAX_GAIN_DB."""
-    return min(MAX_GAIN_DB, target - loudness) if math.isfinite(loudness) else 0.0
+    """Return the gain in dB from `loudness` to `target`, both LUFS: 0 for silence, at most FOLLOWING_DB."""
+    return min(FOLLOWING_DB, target - loudness) if math.isfinite(loudness) else 0.0
 
 
 class Gain:

@@ -1,0 +1,157 @@
+"""Rules for short forms that depend on what stands around them: St., Dr., Ave., Mon.-Fri., D-Calif.; Spanish D."""
+
+from __future__ import annotations
+
+import re
+
+from .glossary import Glossary
+from .languages import FUNCTION_EN, PLAIN, Locale
+from .numbers import cardinal
+from .rules import Rule, full_stop, left_of, right_of, rule, starts
+
+_WAYS = {
+    **{"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Dr": "Drive", "Ln": "Lane"},
+    **{"Ct": "Court", "Pl": "Place", "Sq": "Square", "Pkwy": "Parkway", "Ter": "Terrace", "Cres": "Crescent"},
+    **{"Cir": "Circle", "Hwy": "Highway"},
+}
+_SAINTS = re.compile(
+    r"\s(?:Louis|John|James|Petersburg|Paul|Patrick|Peter|George|Luci[ae]|Kitts|Moritz|Tropez|Andrew|Helen|Thomas|Croix"
+    r"|Mary|Joseph|Francis|Michael|Nicholas|Pancras|Clair|Lawrence|Vincent|Martin|Mark|Barts|Bernard|Alban|Ives|Mirren"
+    r"|Johnstone|Pauli|Etienne|Étienne|Denis|Germain|Catherine|Cloud|Charles|August|Edmund|Gallen|Helier|David|Stephen"
+    r"|Bartholomew|Anthony|Jude|Luke|Matthew|Kilda|Leonard|Maarten|Asaph|Neots|Elizabeth|Ann|Agnes|Teresa|Mari[ae])"
+)
+_SANTOS = (
+    "Sebastián|Pedro|Juan|José|Fernando|Lorenzo|Francisco|Miguel|Martín|Vicente|Isidro|Antonio|Pablo|Luis|Nicolás|Andrés"
+    "|Agustín|Marcos|Fermín|Javier|Ildefonso"
+)
+_BEFORE_SAINT = re.compile(
+    r"\b(?:Mount|Mt\.|Fort|Ft\.|Port|Lake|Cape|Bay|East|West|North|South|Bury|Sault|Pope)\s$"
+)
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_DAY = r"(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)\.?"
+_STATES = (
+    r"(?:Calif|Fla|Mass|Penn|Wash|Ariz|Colo|Conn|Ga|Ill|Mich|Minn|Va|Tenn|Mo|Wyo|Tex|Okla|Nev|Pa|Wis|Kan|Ky|Md|Neb|Mont"
+    r"|Ala|Ark|Del)\."
+)
+
+
+_WINDS_ES = {
+    **{
+        "N": "norte",
+        "S": "sur",
+        "E": "este",
+        "O": "oeste",
+        "NE": "nordeste",
+        "NO": "noroeste",
+        "SE": "sudeste",
+        "SO": "suroeste",
+    },
+}
+_SIDES_ES = "|".join(sorted(_WINDS_ES, key=len, reverse=True))
+_WINDS_EN = {
+    **{
+        "N": "north",
+        "S": "south",
+        "E": "east",
+        "W": "west",
+        "NE": "northeast",
+        "NW": "northwest",
+        "SE": "southeast",
+    },
+    "SW": "southwest",
+}
+
+
+def _named(match: re.Match) -> bool:
+    """Return whether a name or a number stands before a match: Wall St., 5th St., not "in St. Paul"."""
+    before = re.search(r"([\w'’.-]+)\s$", left_of(match))
+    if before is None:
+        return False
+    word = before[1]
+    if word[0].isdigit():
+        return True
+    return word[0].isupper() and word.lower().rstrip(".") not in FUNCTION_EN | PLAIN["en"] and word[-1] != "."
+
+
+def _goes_on(match: re.Match) -> str:
+    """Return the word with a capital that follows, "" for none."""
+    after = re.match(r"\s([A-ZÁÉÍÓÚÑ][\w'’]*)", right_of(match))
+    return after[1] if after else ""
+
+
+def street_rules(locale: Locale) -> list[Rule]:
+    """Return the rules for streets and saints (English); D. José (Spanish)."""
+    reason = "a short form is said in full"
+    if locale.is_es:
+
+        def wind(match: re.Match) -> str:
+            return (match["of"] or "") + _WINDS_ES[match["side"]]
+
+        def day(match: re.Match) -> str:
+            return f"{cardinal(int(match['n']), locale)}-M"
+
+        def don(match: re.Match) -> str:
+            return "Don" if starts(match) else "don"
+
+        return [
+            rule("abbreviation", reason, r"(?<![\w.])D\.(?=\s[A-ZÁÉÍÓÚÑ][a-záéíóúñ])", don),
+            rule("abbreviation", reason, rf"(?<![\w.])S\.(?=\s(?:{_SANTOS})\b)", lambda m: "San"),
+            rule("abbreviation", reason, r"(?<!\w)L-V(?!\w)", lambda m: "lunes a viernes"),
+            rule("abbreviation", reason, r"(?<!\w)c/\s?(?=\d)", lambda m: "cada "),
+            rule("wind", reason, rf"(?<=\b[Vv]iento )(?P<of>del? )?(?P<side>{_SIDES_ES})(?!\w)", wind),
+            rule("wind", reason, rf"(?<=\b[Vv]ientos )(?P<of>del? )?(?P<side>{_SIDES_ES})(?!\w)", wind),
+            rule(
+                "wind",
+                reason,
+                r"(?:(?<=\bel )|(?<=\bdel )|(?<=\bal ))(?P<of>)(?P<side>N[EO]|S[EO])(?!\w)",
+                wind,
+            ),
+            rule("code", "a day by its number", r"(?<=\b[Ee]l )(?P<n>\d{1,2})M(?!\w|\sde\b)", day),
+        ]
+
+    def way(match: re.Match) -> str | None:
+        """Say the kind of street behind its name."""
+        after = _goes_on(match)
+        if not _named(match):
+            return None
+        if match["way"] == "St" and (_SAINTS.match(right_of(match)) or _BEFORE_SAINT.search(left_of(match))):
+            return None
+        if match["way"] in ("Dr", "Ct") and after and after.lower() not in PLAIN["en"]:
+            return None  # Ask Dr. Smith
+        said = _WAYS[match["way"]]
+        return said + full_stop(match, said)
+
+    def saint(match: re.Match) -> str | None:
+        return "Saint" if _goes_on(match) else None
+
+    def wind(match: re.Match) -> str:
+        return _WINDS_EN[match[0]]
+
+    ways = "|".join(_WAYS)
+    sides = "|".join(sorted(_WINDS_EN, key=len, reverse=True))
+    return [
+        rule("abbreviation", reason, rf"(?<=[\w'’] )(?P<way>{ways})(?:\.|(?=,|\s*$))", way),
+        rule("abbreviation", reason, r"(?<![\w.])St\.?(?=\s[A-Z])", saint),
+        rule("abbreviation", reason, r"(?<![\w.])St\.", lambda m: "Street" + full_stop(m, "Street")),
+        rule("wind", reason, rf"(?<![\w.])(?:{sides})(?=\swinds?\b)|(?<=\b[Ww]inds )(?:{sides})(?!\w)", wind),
+        *_days_and_states(),
+    ]
+
+
+def _days_and_states() -> list[Rule]:
+    def days(match: re.Match) -> str:
+        first, last = (next(d for d in _DAYS if d.startswith(match[i][:3])) for i in ("a", "b"))
+        return f"{first} to {last}" + full_stop(match, last)
+
+    reason = "a short form is said in full"
+    return [rule("abbreviation", reason, rf"(?<!\w)(?P<a>{_DAY})\s?[-–]\s?(?P<b>{_DAY})(?!\w)", days)]
+
+
+def party_rules(glossary: Glossary) -> list[Rule]:
+    """Return the rule for the state behind a party: D-Calif."""
+
+    def state(match: re.Match) -> str:
+        said = glossary.abbreviations["en"].get(match[0], match[0])
+        return said + full_stop(match, said)
+
+    return [rule("abbreviation", "a short form is said in full", rf"(?<=\b[DRI]-){_STATES}", state)]
