@@ -16,6 +16,8 @@ RECORDED = Path(__file__).parent / "unit" / "data" / "wardrobe_signatures.json"
 FILES = {"ckpt_name", "vae_name", "unet_name", "clip_name", "lora_name", "image", "file"}
 NUMBERS = {"INT": int, "FLOAT": (int, float)}
 WIDGETS = {"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO", "DYNAMIC"}
+SEEDS = ("seed", "noise_seed")
+"""The page adds a widget behind them that says how they change after a run."""
 AFTER_SEED = ("fixed", "randomize", "increment", "decrement")
 
 
@@ -59,7 +61,7 @@ def _input(name: str, spec: list, required: bool) -> dict:
         return {"type": "AUTOGROW", "required": required, "prefix": prefix, "of": of, **limits}
     made = {"type": "COMBO" if isinstance(kind, list) else kind, "required": required}
     made |= {k: more[k] for k in ("default", "min", "max", "multiline") if k in more}
-    made |= {"seed": True} if more.get("control_after_generate") else {}
+    made |= {"seed": True} if more.get("control_after_generate") or name in SEEDS else {}
     made |= {"upload": True} if any(k.endswith("_upload") and v for k, v in more.items()) else {}
     options = kind if isinstance(kind, list) else more.get("options")
     if made["type"] == "COMBO" and name not in FILES and options is not None:
@@ -79,7 +81,10 @@ def lint(prompt: dict, known: dict[str, dict]) -> list[str]:
         allowed = dict(_expanded(known[kind]["inputs"], content["inputs"]))
         for name, spec in allowed.items():
             if name in content["inputs"]:
-                faults += [f"{where}.{name}: {fault}" for fault in _value(content["inputs"][name], spec, prompt, known)]
+                faults += [
+                    f"{where}.{name}: {fault}"
+                    for fault in _value(content["inputs"][name], spec, prompt, known)
+                ]
             elif spec["required"]:
                 faults.append(f"{where}.{name}: required and not there")
         faults += [f"{where}.{name}: no such input" for name in content["inputs"] if name not in allowed]
@@ -166,7 +171,7 @@ def as_prompt(page: dict) -> dict:
         for item in node.get("inputs") or []:
             if "widget" in item:
                 value = values.pop(0)
-                if "seed" in item["name"] and values and values[0] in AFTER_SEED:
+                if item["name"] in SEEDS and values and values[0] in AFTER_SEED:
                     values.pop(0)
                 if item["type"] != "IMAGEUPLOAD":
                     inputs[item["name"]] = value

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from graph_lint import WIDGETS  # noqa: E402
+from graph_lint import WIDGETS
 
 GAP, EDGE, HEAD, TITLE = 40, 20, 50, 30
 SLOT, ROW, TEXT = 22, 26, 130
-WIDE = {"CLIPTextEncode": 380, "MiniMaxH3ReferenceToVideo": 440, "TalkingHeadWriteVideo": 420, "TalkingHeadWardrobeMetrics": 400}
+WIDE = {"CLIPTextEncode": 380, "MiniMaxH3ReferenceToVideo": 440, "TalkingHeadWriteVideo": 420}
 SHOWN = {
     "LoadImage": 300, "LoadVideo": 300, "PreviewImage": 300, "SaveVideo": 300, "TalkingHeadWriteVideo": 420,
-    "TalkingHeadWardrobeMetrics": 330, "PreviewAny": 150, "TalkingHeadSpeak": 0,
+    "PreviewAny": 330,
 }  # fmt: skip
 """Room for the picture, film or text a node shows once it ran, px."""
 BLUE, GREEN, YELLOW, RED, GRAY = "#3f789e", "#8A8", "#b58b2a", "#A88", "#888"
@@ -106,8 +106,8 @@ def _size(graph: Graph, prompt: dict, known: dict, entry: str) -> tuple[int, int
     if entry in graph.sizes:
         return graph.sizes[entry]
     if entry not in prompt:
-        lines = sum(1 + len(line) // 44 for line in entry.splitlines())
-        return 360, 50 + 21 * lines
+        lines = sum(1 + len(line) // 40 for line in entry.splitlines())
+        return 320, 50 + 21 * lines
     kind, given = prompt[entry]["class_type"], prompt[entry]["inputs"]
     specs = inputs_of(known[kind]["inputs"], given)
     widgets = [s for _, s in specs if s["type"] in WIDGETS]
@@ -116,7 +116,7 @@ def _size(graph: Graph, prompt: dict, known: dict, entry: str) -> tuple[int, int
     texts = sum(1 for s in widgets if s.get("multiline"))
     uploads = sum(1 for s in widgets if s.get("upload"))
     height = 20 + SLOT * sockets + ROW * (len(widgets) - texts + seeds + uploads) + TEXT * texts + SHOWN.get(kind, 0)
-    return WIDE.get(kind, 340), height
+    return WIDE.get(kind, 310), height
 
 
 def _document(graph: Graph, prompt: dict, known: dict, places: dict, groups: list, notes: list) -> dict:

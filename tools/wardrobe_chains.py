@@ -14,9 +14,9 @@ def sample() -> dict:
         "162": (W + "SubtractOccluders", "Dress grown by 4 px, hands taken out", {
             "mask": ("11", 2), "occluders": ("11", 3), "grow_px": 4}),
         "19": (W + "SubjectCrop", "One box for the whole clip", {
-            "images": ("11", 0), "mask": ("162", 0), "align": 32, "frame_rule": "17k+5"}),
-        "24": (W + "PixelMask", "For the compositor: soft to the inside", {"mask": ("19", 1)}),
-        "23": (W + "LatentMask", "For a sampler: whole tokens", {"mask": ("19", 1), "grid": "h3"}),
+            "images": ("11", 0), "mask": ("162", 0), "align": 8}),
+        "24": (W + "PixelMask", "For the compositor: soft to the inside", {"mask": ("19", 1), "feather_px": 1}),
+        "23": (W + "LatentMask", "For a sampler: whole cells", {"mask": ("19", 1), "grid": "sd"}),
         "194": ("PreviewImage", "What a sampler would draw anew", {"images": ("23", 1)}),
         "20": ("EmptyImage", "New colour", {
             "width": ("19", 3), "height": ("19", 4), "batch_size": ("19", 5), "color": 0x1E3C96}),
@@ -30,7 +30,7 @@ def sample() -> dict:
 
 
 def dressed(nodes: dict, rows: list) -> Graph:
-    return Graph("dressed_presenter", nodes, rows)
+    return Graph("dressed_presenter", nodes, rows, {"306": (340, 790)})
 
 
 def track(node: str, images: tuple, words: tuple, title: str, most: int, interval: int, model: str = "10") -> dict:
@@ -100,20 +100,21 @@ def masked_latent(images: tuple, mask: tuple) -> dict:
     }  # fmt: skip
 
 
-def back(name: str, generated: tuple, loop: bool) -> dict:
-    """From the generated crop to the film."""
+def back(name: str, generated: tuple, band: int = 4) -> dict:
+    """From the generated crop to the film; band: at least the feather, or a ring of the old colour is left behind it."""
     full, crop = ("18", 0), ("19", 2)
     return {
         "35": (W + "Composite", "Only the paint mask changes", {
             "source": full, "generated": generated, "stitch": crop, "mask": ("24", 0)}),
         "180": (W + "Repaste", "What stays goes on top, its edge cleaned", {
             "base": ("35", 1), "source": full, "occluders": ("162", 1), "stitch": crop, "generated": generated,
-            "matte": "colour_line"}),
+            "matte": "colour_line", "band_px": band}),
         "191": ("TalkingHeadWriteVideo", "Film with the clip's sound", {
             "frames": ("180", 1), "audio": ("12", 1), "filename_prefix": f"talkinghead/{name}"}),
         "200": (W + "Metrics", "Proof: what changed where", {
             "source": full, "result": ("180", 1), "stitch": crop, "mask": ("24", 0), "occluders": ("162", 1),
-            "loop": loop}),
+            "loop": True}),
+        "201": ("PreviewAny", "The numbers", {"source": ("200", 0)}),
     }  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def layout(nodes: dict, note: str, extra: list[Group]) -> list[list[Group]]:
             Group("What to draw", [["80"], ["90"]], GREEN),
             Group("Sampler", [["91", "92", "31"], ["93", "100", "110"]], GRAY),
             Group("Back into the frames", [["112", "111", "35", "180"]], BLUE),
-            Group("Film and proof", [["191"], ["200"]], RED),
+            Group("Film and proof", [["191"], ["200", "201"]], RED),
             *extra,
         ],
     ]
@@ -223,7 +224,7 @@ def h3() -> Graph:
     )
     nodes = clip_and_tracker(words["what"], words["keep"]) | crop_and_masks(words, infill=False) | models()
     nodes |= masked_latent(("19", 0), ("162", 0)) | sampler(prompt, "outfit.png", SIZE, ("62", 0)) | seam()
-    nodes |= back("wardrobe_h3_sam3", ("111", 0), loop=True) | ghosts()
+    nodes |= back("wardrobe_h3_sam3", ("111", 0)) | ghosts()
     extra = [Group("No second pair of hands", [["210"], ["211", "212"], ["213", "214"]], RED)]
     return Graph("wardrobe_h3_sam3", nodes, layout(nodes, f"{NEEDS}\n\n{UNPROVEN}", extra))
 
@@ -244,7 +245,7 @@ def hair() -> Graph:
     )
     nodes = clip_and_tracker(words["what"], words["keep"]) | crop_and_masks(words, infill=True) | models()
     nodes |= masked_latent(("19", 0), ("162", 0)) | sampler(prompt, "haircut.png", SIZE, ("62", 0)) | seam()
-    nodes |= back("hair_swap", ("111", 0), loop=True)
+    nodes |= back("hair_swap", ("111", 0), words["feather"])
     return Graph("hair_swap", nodes, layout(nodes, f"{note}\n\n{NEEDS}\n\n{UNPROVEN}", []))
 
 
@@ -268,14 +269,15 @@ def studio() -> Graph:
             "images": ("18", 0), "mask": ("17", 0), "align": 32, "pad_fraction": 0.0, "frame_rule": "none"}),
         "120": ("InvertMask", "The person, in the box", {"mask": ("19", 1)}),
         "162": (W + "SubtractOccluders", "Room without the person", {"mask": ("19", 1), "occluders": ("120", 0)}),
-        "24": (W + "PixelMask", "For the compositor: soft to the inside", {"mask": ("162", 0), "feather_px": 2}),
+        # hard: the crop's mask is 0 where the box hangs over the picture, so a feather would fade at the picture's border
+        "24": (W + "PixelMask", "For the compositor: hard, the matte softens", {"mask": ("162", 0), "feather_mode": "hard"}),
         "70": (W + "LoopWrap", "Beginning repeated at the end", {
             "images": ("19", 0), "mask": ("162", 0), "frame_rule": "17k+5"}),
         "112": (W + "LoopClose", "Both drawings of the seam mixed", {"generated": ("110", 0), "overlap": ("70", 2)}),
     }  # fmt: skip
     nodes |= masked_latent(("70", 0), ("70", 1))
     nodes |= sampler(prompt, "studio.png", (("19", 3), ("19", 4), ("70", 3)), ("62", 0))
-    nodes |= seam(generated=("112", 0), latent=False) | back("studio_swap", ("111", 0), loop=True)
+    nodes |= seam(generated=("112", 0), latent=False) | back("studio_swap", ("111", 0))
     return Graph("studio_swap", nodes, layout(nodes, f"{note}\n\n{NEEDS}\n\n{UNPROVEN}", []))
 
 

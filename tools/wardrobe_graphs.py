@@ -26,25 +26,28 @@ def core_cpu() -> Graph:
     nodes = sample() | {
         "200": (W + "Metrics", "Proof: what changed where", {
             "source": ("11", 0), "result": ("180", 0), "mask": ("162", 0), "occluders": ("162", 1), "loop": True}),
+        "201": ("PreviewAny", "The numbers", {"source": ("200", 0)}),
         "192": ("PreviewImage", "Frames of the result", {"images": ("180", 0)}),
-        "193": ("PreviewImage", "Where anything changed (white), outline (blue)", {"images": ("200", 1)}),
+        "193": ("PreviewImage", "Where anything changed", {"images": ("200", 1)}),
         "190": ("TalkingHeadImagesToFrames", "Result as a stream", {"image": ("180", 0), "fps": "25"}),
         "191": ("TalkingHeadWriteVideo", "Film with the clip's sound", {
             "frames": ("190", 0), "audio": ("11", 1), "filename_prefix": "talkinghead/wardrobe_core_cpu"}),
     }  # fmt: skip
-    nodes["180"] = (W + "Repaste", "Real hands on top (changes 0 px here)", {
+    nodes["180"] = (W + "Repaste", "Real hands on top: 0 px change", {
         "base": ("35", 0), "source": ("11", 0), "occluders": ("162", 1), "matte": "hard"})  # fmt: skip
     rows = [
         [
             Group("Clip and masks", [["11", NOTES["start"]]], GREEN),
             Group("What is painted, in one box", [["162", NOTES["order"]], ["19"]]),
-            Group("Two masks, two uses", [["24", "23", "194"]], YELLOW),
+            Group("Two masks, two uses", [["24", "23"], ["194"]], YELLOW),
+        ],
+        [
             Group("In place of the sampler", [["20", "31", NOTES["stand_in"]]], GRAY),
             Group("Back into the frames", [["35", "180", "190"]]),
-            Group("Film and proof", [["191", "200"], ["192", "193"]], RED),
-        ]
+            Group("Film and proof", [["191"], ["192", "193"], ["200", "201"]], RED),
+        ],
     ]
-    return Graph("wardrobe_core_cpu", nodes, rows)
+    return Graph("wardrobe_core_cpu", nodes, rows, {"191": (340, 790), "194": (310, 310)})
 
 
 def dressed_presenter() -> Graph:
@@ -93,7 +96,7 @@ NOTES = {
         "kept free round the hands shows the old garment."
     ),
     "stand_in": (
-        "The whole crop turns blue, hands too, as a model would repaint whole tokens. Replace both nodes by VAE Encode, "
+        "The whole crop turns blue, hands too, as a model repaints whole tokens. Replace both nodes by VAE Encode, "
         "*Apply Latent Mask*, your sampler and VAE Decode."
     ),
     "dressed": (

@@ -39,13 +39,7 @@ async function loadWorkflow(page) {
     await new Promise((r) => setTimeout(r, 800));
     const nodes = app.graph.nodes ?? app.graph._nodes;
     const types = nodes.map((n) => n.type);
-    // as the page drew them: a node too small for its widgets has grown
-    const box = ({ pos: [x, y], size: [w, h] }) => [x, y - LiteGraph.NODE_TITLE_HEIGHT, x + w, y + h];
-    const overlaps = nodes.flatMap((a, i) => nodes.slice(0, i).filter((b) => {
-      const [p, q] = [box(a), box(b)];
-      return p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
-    }).map((b) => `${b.id} ${b.type} / ${a.id} ${a.type}`));
-    return { types, overlaps, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
+    return { types, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
   }, [workflow, isUi]);
   if (args["api-to-ui"]) {
     await page.evaluate((ui) => {
@@ -59,6 +53,7 @@ async function loadWorkflow(page) {
     const saved = await page.evaluate(() => window.app.graph.serialize());
     writeFileSync(args["api-to-ui"], JSON.stringify(saved, null, 2) + "\n");
   }
+  report.overlaps = await page.evaluate(overlaps);
   // players exist only for nodes in view
   await page.evaluate(() => window.app.extensionManager.command.execute("Comfy.Canvas.FitView"));
   await page.waitForTimeout(800);
@@ -66,6 +61,16 @@ async function loadWorkflow(page) {
   writeFileSync(join(args.out, "prompt_api.json"), JSON.stringify(prompt.output, null, 2) + "\n");
   writeFileSync(join(args.out, "workflow_ui.json"), JSON.stringify(prompt.workflow, null, 2) + "\n");
   await page.screenshot({ path: join(args.out, "loaded.png") });
+}
+
+// Runs in the page: pairs of nodes that lie on each other as the page drew them, where a node that was too small has grown.
+function overlaps() {
+  const { app, LiteGraph } = window;
+  const nodes = app.graph.nodes ?? app.graph._nodes;
+  const box = ({ pos: [x, y], size: [w, h] }) => [x, y - LiteGraph.NODE_TITLE_HEIGHT, x + w, y + h];
+  const meet = (p, q) => p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
+  return nodes.flatMap((a, i) => nodes.slice(0, i).filter((b) => meet(box(a), box(b)))
+    .map((b) => `${b.id} ${b.type} / ${a.id} ${a.type}`));
 }
 
 async function queueWorkflow(page) {
@@ -89,6 +94,7 @@ async function queueWorkflow(page) {
     return { ...(await end), ms: Math.round(performance.now() - began), seen };
   }, timeout);
   report.media = await page.evaluate(showMedia);
+  report.overlaps = await page.evaluate(overlaps); // what a node shows makes it larger
   await page.screenshot({ path: join(args.out, "done.png") });
 }
 
