@@ -64,12 +64,14 @@ def default(spec: dict) -> object:
 
 
 def api(graph: Graph, known: dict) -> dict:
-    """Return the prompt: every widget with its value, defaults written out."""
+    """Return the prompt: every widget with its value, defaults written out but for other packs' optional ones: versions
+    differ in those."""
     prompt = {}
     for node, (kind, title, given) in graph.nodes.items():
         inputs = {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}
         for name, spec in inputs_of(known[kind]["inputs"], inputs):
-            if spec["type"] in WIDGETS and name not in inputs:
+            told = spec["required"] or kind.startswith("TalkingHead")
+            if spec["type"] in WIDGETS and name not in inputs and told:
                 inputs[name] = default(spec)
         prompt[node] = {"class_type": kind, "inputs": inputs, "_meta": {"title": title}}
     return prompt
@@ -128,7 +130,7 @@ def _document(graph: Graph, prompt: dict, known: dict, places: dict, groups: lis
             item = {"name": name, "type": "COMBO" if spec["type"] == "DYNAMIC" else spec["type"], "link": None}
             if spec["type"] in WIDGETS:
                 item["widget"] = {"name": name}
-                value = given[name] if not isinstance(given[name], list) else default(spec)
+                value = default(spec) if isinstance(given.get(name, []), list) else given[name]
                 values.append(value)
                 named[name] = value
             if isinstance(given.get(name), list):

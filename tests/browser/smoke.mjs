@@ -3,15 +3,15 @@
 // (if there was one) ended in success.
 //
 //   node smoke.mjs --url http://127.0.0.1:8188 --workflow workflow.json --out shots
-//        [--no-queue] [--may-miss NodeType]... [--api-to-ui out.json] [--eval "expression"] [--set Setting.Id=json] [--timeout 120]
+//        [--no-queue] [--api-to-ui out.json] [--eval "expression"] [--set Setting.Id=json] [--timeout 120]
 //
 // The workflow may be in UI or API format: the page's own loaders read both. OUT/prompt_api.json is what
 // the page would queue, OUT/workflow_ui.json what it would save; --api-to-ui arranges an API workflow's
-// nodes and saves it in UI format. --may-miss: a type that another ComfyUI or pack has. The browser is $CHROMIUM or /usr/bin/chromium.
+// nodes and saves it in UI format. The browser is $CHROMIUM or /usr/bin/chromium.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { launch, newReport, openPage } from "./page.mjs";
+import { launch, load, newReport, openPage, overlaps } from "./page.mjs";
 
 const { values: args } = parseArgs({
   options: {
@@ -19,7 +19,6 @@ const { values: args } = parseArgs({
     workflow: { type: "string" },
     out: { type: "string", default: "out" },
     "no-queue": { type: "boolean", default: false },
-    "may-miss": { type: "string", multiple: true, default: [] },
     "api-to-ui": { type: "string" },
     eval: { type: "string" },
     set: { type: "string", multiple: true, default: [] },
@@ -32,15 +31,7 @@ const report = newReport();
 async function loadWorkflow(page) {
   const workflow = JSON.parse(readFileSync(args.workflow, "utf8"));
   const isUi = Array.isArray(workflow.nodes);
-  report.load = await page.evaluate(async ([data, ui]) => {
-    const { app, LiteGraph } = window;
-    if (ui) await app.loadGraphData(data, true, true, "smoke");
-    else app.loadApiJson(data, "smoke");
-    await new Promise((r) => setTimeout(r, 800));
-    const nodes = app.graph.nodes ?? app.graph._nodes;
-    const types = nodes.map((n) => n.type);
-    return { types, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
-  }, [workflow, isUi]);
+  report.load = await load(page, workflow);
   if (args["api-to-ui"]) {
     await page.evaluate((ui) => {
       const { graph } = window.app;
@@ -61,16 +52,6 @@ async function loadWorkflow(page) {
   writeFileSync(join(args.out, "prompt_api.json"), JSON.stringify(prompt.output, null, 2) + "\n");
   writeFileSync(join(args.out, "workflow_ui.json"), JSON.stringify(prompt.workflow, null, 2) + "\n");
   await page.screenshot({ path: join(args.out, "loaded.png") });
-}
-
-// Runs in the page: pairs of nodes that lie on each other as the page drew them, where a node that was too small has grown.
-function overlaps() {
-  const { app, LiteGraph } = window;
-  const nodes = app.graph.nodes ?? app.graph._nodes;
-  const box = ({ pos: [x, y], size: [w, h] }) => [x, y - LiteGraph.NODE_TITLE_HEIGHT, x + w, y + h];
-  const meet = (p, q) => p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
-  return nodes.flatMap((a, i) => nodes.slice(0, i).filter((b) => meet(box(a), box(b)))
-    .map((b) => `${b.id} ${b.type} / ${a.id} ${a.type}`));
 }
 
 async function queueWorkflow(page) {
@@ -145,5 +126,4 @@ try {
 }
 console.log(JSON.stringify(report, null, 1));
 const ran = !report.run || report.run.status === "success";
-const missing = (report.load?.missing ?? []).filter((type) => !args["may-miss"].includes(type));
-process.exitCode = !report.failure && !missing.length && ran ? 0 : 1;
+process.exitCode = !report.failure && !report.load?.missing.length && ran ? 0 : 1;
