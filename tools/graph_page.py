@@ -13,7 +13,7 @@ GAP, EDGE, HEAD, TITLE = 40, 20, 50, 30
 SLOT, ROW, TEXT = 22, 26, 130
 WIDE = {"CLIPTextEncode": 380, "MiniMaxH3ReferenceToVideo": 440, "TalkingHeadWriteVideo": 420}
 SHOWN = {
-    "LoadImage": 300, "LoadVideo": 300, "PreviewImage": 300, "SaveVideo": 300, "TalkingHeadWriteVideo": 420,
+    "LoadImage": 300, "LoadVideo": 590, "PreviewImage": 300, "SaveVideo": 300, "TalkingHeadWriteVideo": 420,
     "PreviewAny": 330,
 }  # fmt: skip
 """Room for the picture, film or text a node shows once it ran, px."""

@@ -212,6 +212,13 @@ def test_a_samplers_mask_fits_no_mask_input(client, comfy_server, consumer):
     assert files_of(comfy_server) == before
 
 
+@pytest.mark.parametrize("consumer", MASK_INPUTS.values(), ids=MASK_INPUTS)
+def test_the_linter_says_what_the_server_refuses(live, consumer):
+    [fault] = lint(wired(consumer, ["23", 0]), live)
+    assert fault.startswith(f"use {consumer['class_type']}.")
+    assert f"23 {W}LatentMask gives LATENT_MASK" in fault
+
+
 @pytest.fixture(scope="module")
 def speech(comfy_server):
     """1.6 s of the sample sentence."""
