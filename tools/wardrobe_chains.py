@@ -29,10 +29,6 @@ def sample() -> dict:
     }  # fmt: skip
 
 
-def dressed(nodes: dict, rows: list) -> Graph:
-    return Graph("dressed_presenter", nodes, rows, {"306": (340, 790)})
-
-
 def track(node: str, images: tuple, words: tuple, title: str, most: int, interval: int, model: str = "10") -> dict:
     """A SAM3 track `node` and its mask, whose number is one higher."""
     mask = str(int(node) + 1)

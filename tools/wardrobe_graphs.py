@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 
 from graph_page import GRAY, GREEN, RED, YELLOW, Graph, Group, api, page
-from wardrobe_chains import community, dressed, h3, hair, sample, studio
+from wardrobe_chains import community, h3, hair, sample, studio
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -82,7 +82,7 @@ def dressed_presenter() -> Graph:
             Group("The film", [["306"]], RED),
         ],
     ]
-    return dressed(nodes, rows)
+    return Graph("dressed_presenter", nodes, rows, {"306": (340, 790)})
 
 
 NOTES = {
