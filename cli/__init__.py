@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from . import avatar, bench, engine, export, models, parity, render, speak
+from . import avatar, bench, engine, export, models, parity, render, speak, wardrobe
 from .common import common_options
 
 
@@ -54,6 +54,6 @@ def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="talkinghead", description="Speech in, a talking presenter out.")
     commands = p.add_subparsers(required=True, metavar="COMMAND")
     common = common_options()
-    for module in (render, speak, avatar, engine, bench, parity, models, export):
+    for module in (render, speak, avatar, wardrobe, engine, bench, parity, models, export):
         module.add_commands(commands, common)
     return p

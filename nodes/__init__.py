@@ -9,6 +9,8 @@ def node_classes() -> list:
     from .ditto import nodes as ditto_nodes
     from .musetalk import nodes as musetalk_nodes
     from .tts import nodes as tts_nodes
+    from .wardrobe import nodes as wardrobe_nodes
+    from .wardrobe import sample_nodes
 
     modules = (
         tts_nodes,
@@ -19,6 +21,8 @@ def node_classes() -> list:
         cadence_nodes,
         musetalk_nodes,
         ditto_nodes,
+        sample_nodes,
+        wardrobe_nodes,
         engine_nodes,
         video_nodes,
     )

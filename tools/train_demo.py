@@ -14,6 +14,7 @@ STEPS = {
     "export": "write model.safetensors and config.json of the pack from a checkpoint",
     "golden": "the small clips of tests/golden/embedded",
     "assets": "render the demo presenters and their boxes",
+    "wardrobe": "render the clip of the wardrobe graphs and its masks",
 }
 
 

@@ -59,3 +59,25 @@ export async function openPage(context, url, { report, settings = [], timeout })
   await page.keyboard.press("Escape");
   return page;
 }
+
+// Loads a workflow in UI or API format with the page's own loader; returns its nodes' types and those nobody registered.
+export async function load(page, workflow) {
+  return page.evaluate(async ([data, ui]) => {
+    const { app, LiteGraph } = window;
+    if (ui) await app.loadGraphData(data, true, true, "smoke");
+    else app.loadApiJson(data, "smoke");
+    await new Promise((r) => setTimeout(r, 800));
+    const types = (app.graph.nodes ?? app.graph._nodes).map((n) => n.type);
+    return { types, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
+  }, [workflow, Array.isArray(workflow.nodes)]);
+}
+
+// Runs in the page: pairs of nodes that lie on each other as the page drew them, where a node that was too small has grown.
+export function overlaps() {
+  const { app, LiteGraph } = window;
+  const nodes = app.graph.nodes ?? app.graph._nodes;
+  const box = ({ pos: [x, y], size: [w, h] }) => [x, y - LiteGraph.NODE_TITLE_HEIGHT, x + w, y + h];
+  const meet = (p, q) => p[0] < q[2] && q[0] < p[2] && p[1] < q[3] && q[1] < p[3];
+  return nodes.flatMap((a, i) => nodes.slice(0, i).filter((b) => meet(box(a), box(b)))
+    .map((b) => `${b.id} ${b.type} / ${a.id} ${a.type}`));
+}

@@ -11,7 +11,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { launch, newReport, openPage } from "./page.mjs";
+import { launch, load, newReport, openPage, overlaps } from "./page.mjs";
 
 const { values: args } = parseArgs({
   options: {
@@ -31,14 +31,7 @@ const report = newReport();
 async function loadWorkflow(page) {
   const workflow = JSON.parse(readFileSync(args.workflow, "utf8"));
   const isUi = Array.isArray(workflow.nodes);
-  report.load = await page.evaluate(async ([data, ui]) => {
-    const { app, LiteGraph } = window;
-    if (ui) await app.loadGraphData(data, true, true, "smoke");
-    else app.loadApiJson(data, "smoke");
-    await new Promise((r) => setTimeout(r, 800));
-    const types = (app.graph.nodes ?? app.graph._nodes).map((n) => n.type);
-    return { types, missing: types.filter((t) => !(t in LiteGraph.registered_node_types)) };
-  }, [workflow, isUi]);
+  report.load = await load(page, workflow);
   if (args["api-to-ui"]) {
     await page.evaluate((ui) => {
       const { graph } = window.app;
@@ -51,6 +44,7 @@ async function loadWorkflow(page) {
     const saved = await page.evaluate(() => window.app.graph.serialize());
     writeFileSync(args["api-to-ui"], JSON.stringify(saved, null, 2) + "\n");
   }
+  report.overlaps = await page.evaluate(overlaps);
   // players exist only for nodes in view
   await page.evaluate(() => window.app.extensionManager.command.execute("Comfy.Canvas.FitView"));
   await page.waitForTimeout(800);
@@ -81,6 +75,7 @@ async function queueWorkflow(page) {
     return { ...(await end), ms: Math.round(performance.now() - began), seen };
   }, timeout);
   report.media = await page.evaluate(showMedia);
+  report.overlaps = await page.evaluate(overlaps); // what a node shows makes it larger
   await page.screenshot({ path: join(args.out, "done.png") });
 }
 

@@ -18,7 +18,12 @@ ADVERTISED = {
     "TalkingHeadCadence", "TalkingHeadDittoLoader", "TalkingHeadDittoMotion", "TalkingHeadDittoMotionSmooth",
     "TalkingHeadDittoMotionEdit", "TalkingHeadDittoRender", "TalkingHeadDittoAvatarOptions",
     "TalkingHeadNormalizeText", "TalkingHeadMasterSpeech", "TalkingHeadSpeakDialogue",
-    "TalkingHeadKeepSpeech",
+    "TalkingHeadKeepSpeech", "TalkingHeadSampleClip",
+    *(f"TalkingHeadWardrobe{name}" for name in (
+        "SubjectCrop", "SubtractOccluders", "PixelMask", "LatentMask", "ApplyLatentMask",
+        "Composite", "SeamBlend", "Repaste", "LoopWrap", "LoopClose", "MaskCache", "MaskInfill",
+        "Metrics", "GhostCheck", "MouthMask",
+    )),
 }  # fmt: skip
 
 

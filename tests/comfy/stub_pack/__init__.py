@@ -87,9 +87,27 @@ class TestTone(io.ComfyNode):
         return io.NodeOutput({"waveform": tone[None, None], "sample_rate": sample_rate})
 
 
+class TestPassAnything(io.ComfyNode):
+    """What the any-type nodes of other packs do to a link's type: it is lost."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="TestPassAnything",
+            display_name="Pass Anything (test double)",
+            category="Talking Head/test",
+            inputs=[io.AnyType.Input("anything")],
+            outputs=[io.AnyType.Output("ANYTHING")],
+        )
+
+    @classmethod
+    def execute(cls, anything) -> io.NodeOutput:
+        return io.NodeOutput(anything)
+
+
 class TestExtension(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        return [TestStubEngine, TestTone]
+        return [TestStubEngine, TestTone, TestPassAnything]
 
 
 async def comfy_entrypoint() -> TestExtension:
