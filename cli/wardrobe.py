@@ -162,7 +162,7 @@ def _composite(args: argparse.Namespace) -> int:
     from ..nodes.wardrobe.seam import seam_blend
 
     ctx, clip, crop, paint, hands = _prepare(args)
-    alpha = pixel_mask(paint, args.feather, ctx=ctx)
+    alpha = pixel_mask(paint, args.feather, ctx=ctx, stitch=crop.stitch)
     read = VideoStream(args.generated).chunks(ctx, 8)
     generated = torch.cat([image_batch(chunk.frames) for chunk in read])
     generated = seam_blend(generated, crop.images, alpha, args.seam, ctx=ctx)

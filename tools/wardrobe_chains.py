@@ -15,7 +15,8 @@ def sample() -> dict:
             "mask": ("11", 2), "occluders": ("11", 3), "grow_px": 4}),
         "19": (W + "SubjectCrop", "One box for the whole clip", {
             "images": ("11", 0), "mask": ("162", 0), "align": 8}),
-        "24": (W + "PixelMask", "For the compositor: soft to the inside", {"mask": ("19", 1), "feather_px": 1}),
+        "24": (W + "PixelMask", "For the compositor: soft to the inside", {
+            "mask": ("19", 1), "feather_px": 1, "stitch": ("19", 2)}),
         "23": (W + "LatentMask", "For a sampler: whole cells", {"mask": ("19", 1), "grid": "sd"}),
         "194": ("PreviewImage", "What a sampler would draw anew", {"images": ("23", 1)}),
         "20": ("EmptyImage", "New colour", {
@@ -149,7 +150,7 @@ def crop_and_masks(words: dict, infill: bool) -> dict:
     nodes["162"] = (W + "SubtractOccluders", f"Grown by {words['grow']} px, then cut out", {
         "mask": ("118", 0), "occluders": ("153", 0), "grow_px": words["grow"]})  # fmt: skip
     nodes["24"] = (W + "PixelMask", "For the compositor: soft to the inside", {
-        "mask": ("162", 0), "feather_px": words["feather"]})  # fmt: skip
+        "mask": ("162", 0), "feather_px": words["feather"], "stitch": ("19", 2)})  # fmt: skip
     return nodes
 
 
@@ -265,8 +266,8 @@ def studio() -> Graph:
             "images": ("18", 0), "mask": ("17", 0), "align": 32, "pad_fraction": 0.0, "frame_rule": "none"}),
         "120": ("InvertMask", "The person, in the box", {"mask": ("19", 1)}),
         "162": (W + "SubtractOccluders", "Room without the person", {"mask": ("19", 1), "occluders": ("120", 0)}),
-        # hard: the crop's mask is 0 where the box hangs over the picture, so a feather would fade at the picture's border
-        "24": (W + "PixelMask", "For the compositor: hard, the matte softens", {"mask": ("162", 0), "feather_mode": "hard"}),
+        "24": (W + "PixelMask", "For the compositor: soft to the inside", {
+            "mask": ("162", 0), "feather_px": 2, "stitch": ("19", 2)}),
         "70": (W + "LoopWrap", "Beginning repeated at the end", {
             "images": ("19", 0), "mask": ("162", 0), "frame_rule": "17k+5"}),
         "112": (W + "LoopClose", "Both drawings of the seam mixed", {"generated": ("110", 0), "overlap": ("70", 2)}),

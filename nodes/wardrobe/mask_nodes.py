@@ -18,7 +18,7 @@ from .limits import (
 )
 from .masks import pixel_mask, subtract_occluders
 from .mouth import INNER, PRESETS, plate_masks
-from .socket_nodes import CATEGORY, choice_input, threshold_input, whole_input
+from .socket_nodes import CATEGORY, StitchSocket, choice_input, threshold_input, whole_input
 
 MAX_MASK_BYTES = 8 << 30
 
@@ -106,13 +106,22 @@ class PixelMask(io.ComfyNode):
                     tooltip="Parts too thin for the feather get alpha 1. On: without it slits of 3 to 6 px are lost.",
                 ),
                 threshold_input(),
+                StitchSocket.Input(
+                    "stitch",
+                    optional=True,
+                    tooltip=(
+                        "From Subject Crop, for a crop larger than the picture (1080 wide, align 32): the picture's edge is "
+                        "no outline. Without it a feather fades there."
+                    ),
+                ),
             ],
             outputs=[io.Mask.Output("MASK", display_name="alpha")],
         )
 
     @classmethod
-    def execute(cls, mask, feather_px, feather_mode, keep_thin, threshold) -> io.NodeOutput:
-        return io.NodeOutput(pixel_mask(mask, feather_px, feather_mode, keep_thin, threshold, ComfyContext()))
+    def execute(cls, mask, feather_px, feather_mode, keep_thin, threshold, stitch=None) -> io.NodeOutput:
+        ctx = ComfyContext()
+        return io.NodeOutput(pixel_mask(mask, feather_px, feather_mode, keep_thin, threshold, ctx, stitch))
 
 
 class MaskInfill(io.ComfyNode):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..core.frames import RunContext
-from .checks import check_choice, check_mask, check_pair, check_range, spans
+from .checks import check_choice, check_kind, check_mask, check_pair, check_range, spans
 from .distance import bounds, grow, inside_distance, opened
 from .limits import (
     CLEARANCE_WARNING_PX,
@@ -22,6 +22,7 @@ from .limits import (
     SLIT_MOUTH_PX,
     THRESHOLD,
 )
+from .stitch import Stitch
 
 
 @dataclass(frozen=True)
@@ -92,24 +93,34 @@ def pixel_mask(
     keep_thin: bool = True,
     threshold: float = THRESHOLD,
     ctx: RunContext | None = None,
+    stitch: Stitch | None = None,
 ) -> torch.Tensor:
     """Return the compositor's alpha of a MASK (T,H,W): exactly 0 outside the mask, rising inward.
 
     alpha = clip((d - 0.5) / feather_px, 0.5 / feather_px, 1) at distance d from the nearest outside pixel; the frame's
     edge is no outline. `keep_thin`: what a disc of radius `feather_px` cannot reach, such as a strap or the garment
     between two fingers, gets 1: a feather would leave nothing of it. `hard`: 1 inside. 12 ms a frame on 736x960.
+
+    `stitch` of the crop that the mask is of: where its boxes leave the picture, it is the picture's edge that is no
+    outline, and alpha is 0 behind it. ValueError if mask and stitch differ in size or length.
     """
     node = "Pixel Mask"
     check_range(node, "feather_px", feather_px, 0, SHAPE_LIMIT_PX)
     check_range(node, "threshold", threshold, 0, 1)
     check_choice(node, "feather_mode", feather_mode, FEATHER_MODES)
-    mask = check_mask(node, "mask", mask)
+    if stitch is None:
+        mask = check_mask(node, "mask", mask)
+    else:
+        check_kind(node, "stitch", stitch, Stitch, "what Wardrobe Subject Crop gives")
+        mask = check_mask(node, "mask", mask, stitch.frames, stitch.size, "the crop of stitch")
     hard = feather_mode == "hard" or feather_px == 0
-    alpha = torch.empty(mask.shape)
+    alpha = torch.zeros(mask.shape)
     for span in spans(len(mask), ctx):
         for i in range(span.start, span.stop):
-            inside = (mask[i] >= threshold).cpu().numpy()
-            alpha[i] = torch.from_numpy(inside if hard else inward_feather(inside, feather_px, keep_thin))
+            picture = ... if stitch is None else stitch.window(i)[1]
+            inside = (mask[i][picture] >= threshold).cpu().numpy()
+            feathered = inside if hard else inward_feather(inside, feather_px, keep_thin)
+            alpha[i][picture] = torch.from_numpy(feathered).to(alpha)
     return alpha
 
 

@@ -10,7 +10,9 @@ from wardrobe_scene import SLITS, HandScene, naive_distance
 from talkinghead.nodes.core.frames import RunCancelled, RunContext
 from talkinghead.nodes.wardrobe import distance, masks
 from talkinghead.nodes.wardrobe.checks import check_images, check_mask
+from talkinghead.nodes.wardrobe.crop import subject_crop
 from talkinghead.nodes.wardrobe.masks import pixel_mask, subtract_occluders
+from talkinghead.nodes.wardrobe.plan import BoxRules
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +233,28 @@ def test_a_stop_is_obeyed():
     with pytest.raises(RunCancelled):
         pixel_mask(torch.ones(40, 8, 8), ctx=RunContext(is_cancelled=stop))
     assert len(asked) == 2
+
+
+def test_the_picture_s_edge_is_no_outline_in_a_crop_that_hangs_over_it():
+    """A garment as wide as a picture of 54 px, align 16: the box is 64 px and hangs over by 4 and 6."""
+    picture = torch.zeros(2, 96, 54)
+    picture[:, 20:80] = 1
+    crop = subject_crop(torch.rand(2, 96, 54, 3), picture, BoxRules(16, 0.0))
+    assert crop.stitch.padded
+    (rows, columns), (own_rows, own_columns) = crop.stitch.window(0)
+    whole, alpha = pixel_mask(picture, 4), pixel_mask(crop.mask, 4, stitch=crop.stitch)
+    assert alpha.shape == crop.mask.shape
+    assert torch.equal(alpha[:, own_rows, own_columns], whole[:, rows, columns])
+    outside = torch.ones_like(alpha, dtype=torch.bool)
+    outside[:, own_rows, own_columns] = False
+    assert outside.any()
+    assert (alpha[outside] == 0).all()
+    # Without the stitch the feather fades towards the border.
+    assert (pixel_mask(crop.mask, 4)[:, own_rows, own_columns] < whole[:, rows, columns]).any()
+    one = pixel_mask(crop.mask[:1], 4, stitch=crop.stitch)
+    assert torch.equal(one, alpha)
+    assert torch.equal(pixel_mask(crop.mask, 4, "hard", stitch=crop.stitch), (crop.mask >= 0.5).float())
+    with pytest.raises(ValueError, match="Pixel Mask.*mask.*the crop of stitch"):
+        pixel_mask(picture, 4, stitch=crop.stitch)
+    with pytest.raises(ValueError, match="stitch"):
+        pixel_mask(crop.mask, 4, stitch=picture)
