@@ -20,11 +20,19 @@ from .options import (
     plan_of,
     tools_of,
 )
-from .speak import DEMO_TEXT, spoken, voice_options
+from .speech import DEMO_TEXT, sound_of, speech_options, text_options
 
 DEMO_AVATARS = {"musetalk": "demo_loop", "ditto": "demo"}
 """Of Ditto a still: a clip would keep its own head."""
-_TOLD = ("stride mix", "key frames", "frames at rest", "viseme cache")
+_TOLD = (
+    "language",
+    "changed",
+    "after mastering",
+    "stride mix",
+    "key frames",
+    "frames at rest",
+    "viseme cache",
+)
 """Facts of the run's report that are shown without --json too."""
 
 
@@ -74,10 +82,10 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         build_options(),
         motion_options(),
         out,
-        voice_options(),
+        speech_options(),
     ]
     demo = commands.add_parser("demo", parents=how, help="a presenter speaks a sentence")
-    demo.add_argument("--text", default=DEMO_TEXT)
+    text_options(demo.add_mutually_exclusive_group(), DEMO_TEXT)
     demo.add_argument("--avatar", help="default: demo_loop; of ditto demo, a still")
     demo.add_argument("--out", type=Path, default=Path("out/demo.mp4"))
     demo.set_defaults(run=_render, audio=None)
@@ -88,7 +96,7 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     )
     what = render.add_mutually_exclusive_group(required=True)
     what.add_argument("--audio", type=Path, help="wav, flac, mp3, m4a, ... of any rate and channel count")
-    what.add_argument("--text", help="text to speak (needs the tts extra)")
+    text_options(what)
     render.add_argument("--out", type=Path, required=True)
     render.set_defaults(run=_render)
 
@@ -111,7 +119,7 @@ def _render(args: argparse.Namespace) -> int:
     )
     model = model_of(args)
     avatar = _avatar(args, ctx, model)
-    audio = _audio(args, ctx)
+    audio = sound_of(args, ctx)
     cadence = Cadence(audio, fps, cadence_options) if cadence_options else None
     crops = _crops(args, model, avatar, audio, fps, cadence)
     frames = composite_stream(crops, avatar, seam_mode=args.seam)
@@ -196,14 +204,6 @@ def _avatar(args, ctx, model):
     plan = plan_of(args, model)
     tools = tools_of(args, plan, model)
     return maker_of(model).make(ctx, model, plan.open(file), plan, tools, roots[0])[0]
-
-
-def _audio(args, ctx):
-    if args.audio:
-        from ..nodes.core.audio import open_audio
-
-        return open_audio(args.audio)
-    return spoken(args, ctx)
 
 
 def _peak_memory_mb() -> int | None:

@@ -71,7 +71,10 @@ class Cast:
         missing = [s for s in speakers if s.casefold() not in given]
         if missing:
             there = ", ".join(repr(n) for n in options.voices) or "none"
-            raise ValueError(f"no voice for the speaker {missing[0]!r}; speakers with a voice: {there}")
+            raise ValueError(
+                f"no voice for the speaker {missing[0]!r} (speakers with a voice: {there}); give one in Speak Dialogue, on "
+                'the command line by --dialogue "A=VOICE,B=VOICE"'
+            )
         roots = list(roots)
         voices = dict.fromkeys(given[s.casefold()] for s in speakers)
         roles = {voice: Role(voice, engines.engine_for(voice, roots)) for voice in voices}

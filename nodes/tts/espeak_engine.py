@@ -8,12 +8,16 @@ after another one. That takes 4 ms. It keeps one state for all: one text at a ti
 from __future__ import annotations
 
 import ctypes
+import os
 import re
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +30,8 @@ OFFERED = ("en-us", "en-gb", "es", "es-419")
 INSTALL = "pip install espeakng-loader"
 SAMPLE_RATE = 22050
 WORDS_A_MINUTE = 175
+_NAMES = {"en-gb": "en"}
+"""What the library calls a language of `OFFERED` by another name."""
 _SYSTEM = ("libespeak-ng.so.1", "libespeak-ng.dylib", "libespeak-ng.dll")
 _VOICE = re.compile(r"[a-z]{2,3}(?:-[a-z0-9]+)*(?:\+\w{1,12})?")
 _SYNCHRONOUS, _UTF8, _RATE = 2, 1, 1
@@ -79,7 +85,7 @@ class EspeakEngine:
         """Yield one Chunk. A `language` other than the voice's own is spoken in that language's."""
         name = voice.removeprefix(PREFIX)
         if language and language[:2] != self.languages(voice)[0]:
-            name = language
+            name = language.partition("-")[0]  # it knows few countries
         yield _say(text, name, speed)
 
 
@@ -116,7 +122,8 @@ def _speaking_as(name: str) -> Iterator[Any]:
                 raise ValueError(
                     f"espeak-ng does not start ({rate}); its data should be in {data or 'the system'}"
                 )
-            if library.espeak_SetVoiceByName(name.encode()):
+            language, plus, variant = name.partition("+")
+            if library.espeak_SetVoiceByName(f"{_NAMES.get(language, language)}{plus}{variant}".encode()):
                 raise ValueError(f"espeak-ng has no voice {name!r}; use one as en-us or es")
             yield library
         finally:
@@ -129,12 +136,24 @@ def _load() -> tuple[Any, bytes | None]:
         import espeakng_loader
 
         data = espeakng_loader.get_data_path().encode()
-        return ctypes.CDLL(espeakng_loader.get_library_path()), data
+        return _own_copy(espeakng_loader.get_library_path()), data
     except (ImportError, OSError) as e:
         library = _system_library()
         if library is None:
             raise MissingPackage(f"an espeak voice needs espeak-ng ({e}): {INSTALL}") from e
         return library, None
+
+
+def _own_copy(path: str) -> Any:
+    """Load a library from a file of our own: what others hold open (Kokoro's package does) is never unloaded."""
+    if os.name != "posix":
+        return ctypes.CDLL(path)
+    try:
+        with tempfile.NamedTemporaryFile(suffix=Path(path).suffix) as copy:
+            shutil.copyfile(path, copy.name)
+            return ctypes.CDLL(copy.name)
+    except OSError:  # no room, or a temporary folder without libraries allowed
+        return ctypes.CDLL(path)
 
 
 def _unload(library: Any) -> None:

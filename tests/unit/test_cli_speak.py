@@ -252,3 +252,57 @@ def test_the_command_line_says_what_the_tags_are(tone, capsys):
     code, _, err = speak(capsys, "[puse:1] Hello.", "--tags")
     assert code == 2
     assert "did you mean [pause]?" in err
+
+
+def test_the_words_without_a_voice(tone, tmp_path, capsys):
+    script = "It rose 42.5 % now.\n\nNext line."
+    assert main(["speak", "--normalize", "en", "--text", script, "--text-out", "new/said.txt"]) == 0
+    words = "It rose forty-two point five percent now.\n\nNext line.\n"
+    assert (tmp_path / "new" / "said.txt").read_text(encoding="utf-8") == words
+    assert not tone.asked
+    capsys.readouterr()
+    assert main(["speak", "--normalize", "--text", script, "--text-out", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert out == words
+    assert "language: en" in err
+
+
+def test_words_and_sound_are_of_one_language(tone, tmp_path, capsys):
+    tone.language = "es"
+    assert speak(capsys, "3,5 5 7.", "--normalize", "--text-out", "said.txt")[0] == 0
+    words = (tmp_path / "said.txt").read_text(encoding="utf-8").split()
+    assert words == " ".join(asked[0] for asked in tone.asked).split()
+
+
+def test_another_rate(tone, capsys):
+    assert speak(capsys, "word " * 50, "--rate", "48000")[0] == 0
+    info = sf.info("s.wav")
+    assert (info.samplerate, info.frames) == (48000, 50 * 160 * 6)
+
+
+def test_a_sound_is_mastered_too(tone, tmp_path, capsys):
+    noise = 0.01 * np.random.default_rng(0).standard_normal((48000, 2))
+    sf.write("in.wav", noise, 16000)
+    assert main(["speak", "--audio", "in.wav", "--master", "-23", "--out", "out.wav", "--json"]) == 0
+    assert "-23.0 LUFS" in json.loads(capsys.readouterr().out)["after mastering"]
+    info = sf.info("out.wav")
+    assert (info.samplerate, info.frames, info.channels) == (16000, 48000, 2)
+    assert not tone.asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--audio", "in.wav", "--out", "o.wav"), "--audio goes with --master or --rate"),
+        (("--audio", "in.wav", "--out", "o.wav", "--rate", "8000", "--tags"), "--tags is for a text"),
+        (("--audio", "in.wav", "--text-out", "o.txt", "--rate", "8000"), "--text-out goes with a text"),
+        (("--text", "a", "--text-out", "o.txt"), "--text-out goes with a text and --normalize"),
+        (("--text", "a", "--out", "o.wav", "--rate", "800"), "--rate 800 is outside 8000..192000 Hz"),
+        (("--text", "a", "--out", "o.wav", "--dialogue", "A=tone;B=tone"), "goes a comma, not ';'"),
+    ],
+)
+def test_what_does_not_go_together(tone, tmp_path, capsys, arguments, says):
+    sf.write("in.wav", np.zeros(800), 8000)
+    assert main(["speak", *arguments]) == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.glob("o.*"))

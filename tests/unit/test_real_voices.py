@@ -112,6 +112,18 @@ def test_row_37_510_phonemes_and_more_without_a_mark(roots):
     assert all(float(p.seconds) > 0.08 * len(p.text.split()) for p in made)
 
 
+def test_every_voice_that_espeak_offers_can_speak():
+    need("espeakng_loader")
+    offered = [voice for voice in list_voices() if voice.startswith("espeak: ")]
+    assert len(offered) == 4
+    sounds = [join_takes(spoken("Tomato.", voice)).samples for voice in (*offered, "espeak: en-gb+f2")]
+    assert all(np.abs(sound).max() > 0.1 for sound in sounds)
+    us, gb = sounds[:2]
+    assert us.shape != gb.shape or not np.array_equal(us, gb)
+    abroad = spoken("Hoy [lang:en-GB]the weather[/lang] llueve.", "espeak: es", normalize=False)
+    assert len(abroad) == 3
+
+
 def test_espeak_says_the_script(listener):
     need("espeakng_loader")
     words = heard_words(listener, spoken(NEWS, ESPEAK))

@@ -1,5 +1,6 @@
 """The voice engines behind one protocol: seeds, noise, bounds of memory, Kokoro's blends, espeak's state. Rows 35, 36."""
 
+import ctypes
 import random
 import sys
 import types
@@ -270,7 +271,12 @@ class TestEspeak:
             EspeakEngine().sample_rate("espeak: es")
 
     @pytest.mark.skipif(not espeak_there(), reason="espeak-ng is not installed (extra espeak)")
-    def test_speaks_the_same_whatever_was_said_before(self):
+    @pytest.mark.parametrize("held", [False, True])
+    def test_speaks_the_same_whatever_was_said_before(self, held):
+        """Also while another package holds the library open."""
+        if held:
+            loader = pytest.importorskip("espeakng_loader")
+            ctypes.CDLL(loader.get_library_path())
         engine = EspeakEngine()
         (one,) = engine.synthesize(TEXT, "espeak: en-us")
         list(engine.synthesize("Something else.", "espeak: es"))

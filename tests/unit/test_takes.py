@@ -126,7 +126,7 @@ class TestSpeakers:
         assert speakers_in(self.TEXT) == ["", "Ana", "BOB"]
 
     def test_without_a_voice_nothing_is_spoken(self, tone):
-        with pytest.raises(ValueError, match=r"no voice for the speaker 'BOB'; speakers with a voice: 'Ana'"):
+        with pytest.raises(ValueError, match=r"no voice for the speaker 'BOB' \(speakers with a voice: 'Ana'\); give one"):
             takes(self.TEXT, SpeechOptions("tone", {"Ana": "tone"}, normalize=False))
         assert not tone.asked
 
