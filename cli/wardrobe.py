@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 from .common import print_facts, progress_to_stderr
 
@@ -18,7 +19,11 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     )
     files.add_argument("--occluders", type=Path, help="a video of what lies on it and stays: hands, hair")
     files.add_argument(
-        "--grow", type=int, default=0, metavar="PX", help="px the mask grows first (default 0)"
+        "--grow",
+        type=int,
+        default=8,
+        metavar="PX",
+        help="px the mask grows first: at least the feather, or the old hem shows (default 8)",
     )
     files.add_argument(
         "--threshold", type=float, default=0.5, help="brightness that is inside, 0 to 1 (default 0.5)"
@@ -36,6 +41,9 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
         "--frame-rule", default="none", help="17k+5 (H3), 4k+1 (Wan), 8k+1 (LTX) or none (default)"
     )
     files.add_argument("--on-bad-length", default="error", help="error, trim or repeat_last (default error)")
+    files.add_argument(
+        "--codec", default="auto", help="as for render, or ffv1: lossless, a .mkv without sound"
+    )
     files.add_argument("--out", type=Path, required=True)
     files.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     crop = steps.add_parser("crop", parents=[files], help="cut the box out, for a sampler")
@@ -54,18 +62,20 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     )
     back.add_argument(
         "--seam",
-        default="context_gain",
-        help="none, context_gain, reinhard_lab or poisson (default context_gain)",
+        default="none",
+        help="none (default); context_gain, where the crop's border was not drawn anew; reinhard_lab, poisson: faces",
     )
     back.add_argument(
-        "--matte", default="hard", help="edge of the occluders: hard, soft or colour_line (default hard)"
+        "--matte",
+        default="colour_line",
+        help="edge of the occluders: hard, soft or colour_line, which takes the old colour out of it (default)",
     )
     back.add_argument(
         "--band",
         type=int,
         default=4,
         metavar="PX",
-        help="px that soft and colour_line may change (default 4)",
+        help="px that soft and colour_line may change, at least the feather (default 4)",
     )
     back.add_argument(
         "--on-blocky", default="error", help="a mask that looks like a sampler's: error, warn or ignore"
@@ -73,13 +83,57 @@ def add_commands(commands, common: argparse.ArgumentParser) -> None:
     back.add_argument(
         "--loop", action="store_true", help="also measure the step from the last frame to the first"
     )
-    back.add_argument("--codec", default="auto", help="as for render")
     back.add_argument("--quality", default="high", help="draft, balanced or high (default high)")
     back.set_defaults(run=_composite)
 
 
+class _Film(NamedTuple):
+    path: Path
+    width: int
+    height: int
+    fps: object
+    n_frames: int
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError before any work: for words that are no option, and for a file to be written that is one of those read
+    or the other one written."""
+    from ..nodes.wardrobe import limits
+    from ..nodes.wardrobe.checks import check_choice
+
+    words = (
+        ("on_bad_length", "BAD_LENGTHS"),
+        ("seam", "SEAM_MODES"),
+        ("matte", "MATTES"),
+        ("on_blocky", "BLOCKY_MODES"),
+    )
+    for name, options in words:
+        if hasattr(args, name):
+            check_choice(
+                "wardrobe", f"--{name.replace('_', '-')}", getattr(args, name), getattr(limits, options)
+            )
+    if args.codec == "ffv1" and args.out.suffix.lower() != ".mkv":
+        raise ValueError(f"--codec ffv1 writes a .mkv, not {args.out.name}")
+    names = ("clip", "--mask", "--occluders", "--generated")
+    given = {name: getattr(args, name.removeprefix("--"), None) for name in names}
+    wanted = {"--out": args.out, "--mask-out": getattr(args, "mask_out", None)}
+    for option, path in wanted.items():
+        for name, other in [*given.items(), ("--out", args.out if option == "--mask-out" else None)]:
+            if path and other and _same(path, other):
+                raise ValueError(
+                    f"{option} {path} is the file of {name}; it would be overwritten, choose another name"
+                )
+
+
+def _same(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
+
+
 def _prepare(args: argparse.Namespace):
     """Return (ctx, the clip as a stream, its crop, paint mask of the crop, occluders of the crop or None)."""
+    _check(args)
     import torch
 
     from ..nodes.core.frames import RunContext
@@ -122,25 +176,53 @@ def _facts(args: argparse.Namespace, ctx, crop, result) -> dict:
 
 
 def _write(args: argparse.Namespace, ctx, clip, frames, options):
-    """Write the film with the clip's sound; the only pass that is long enough to show its progress."""
+    """Write the film, with the clip's sound unless lossless; the only pass that is long enough to show its progress."""
     from ..nodes.core.audio import open_audio
     from ..nodes.core.frames import RunContext
     from ..nodes.core.video_write import write_video
+    from ..nodes.wardrobe.mask_file import write_lossless
 
     shown = RunContext(progress=progress_to_stderr(args), report=ctx.report)
+    if args.codec == "ffv1":
+        write_lossless(args.out, frames, shown)
+        info = frames.info
+        return _Film(args.out, info.width, info.height, info.fps, info.n_frames)
     sound = open_audio(args.clip) if clip.probe.has_audio else None
-    return write_video(frames, args.out, shown, sound, options)
+    made = write_video(frames, args.out, shown, sound, options)
+    return _Film(made.path, made.width, made.height, made.fps, made.n_frames)
+
+
+def _options(args: argparse.Namespace, quality: str):
+    from ..nodes.core.video_write import WriteOptions
+
+    return WriteOptions("auto" if args.codec == "ffv1" else args.codec, quality)
+
+
+def _generated(path: Path, crop, ctx):
+    """Return the repainted crop, IMAGE; ValueError that names the file unless it is of the crop's size and length."""
+    import torch
+
+    from ..nodes.core.images import image_batch
+    from ..nodes.core.video_read import VideoStream
+
+    stream = VideoStream(path)
+    info, (width, height), frames = stream.info, crop.stitch.size, crop.stitch.frames
+    if (info.n_frames, info.width, info.height) != (frames, width, height):
+        raise ValueError(
+            f"--generated {path} has {info.n_frames} frames of {info.width}x{info.height}; the crop has {frames} of "
+            f"{width}x{height} (same options as for crop?)"
+        )
+    return torch.cat([image_batch(chunk.frames) for chunk in stream.chunks(ctx, 8)])
 
 
 def _crop(args: argparse.Namespace) -> int:
     from ..nodes.core.frames import TensorStream
     from ..nodes.core.images import rgb_frames
-    from ..nodes.core.video_write import WriteOptions
     from ..nodes.wardrobe.mask_file import write_mask_video
 
     ctx, clip, crop, paint, _ = _prepare(args)
     frames = TensorStream(rgb_frames(crop.images), clip.info.fps)
-    result = _write(args, ctx, clip, frames, WriteOptions(quality="high"))
+    result = _write(args, ctx, clip, frames, _options(args, "high"))
     facts = _facts(args, ctx, crop, result)
     if args.mask_out:
         write_mask_video(args.mask_out, paint, clip.info.fps, ctx)
@@ -150,11 +232,6 @@ def _crop(args: argparse.Namespace) -> int:
 
 
 def _composite(args: argparse.Namespace) -> int:
-    import torch
-
-    from ..nodes.core.images import image_batch
-    from ..nodes.core.video_read import VideoStream
-    from ..nodes.core.video_write import WriteOptions
     from ..nodes.wardrobe.composite import composite
     from ..nodes.wardrobe.masks import pixel_mask
     from ..nodes.wardrobe.measure import measure
@@ -162,14 +239,15 @@ def _composite(args: argparse.Namespace) -> int:
     from ..nodes.wardrobe.seam import seam_blend
 
     ctx, clip, crop, paint, hands = _prepare(args)
+    generated = _generated(args.generated, crop, ctx)
     alpha = pixel_mask(paint, args.feather, ctx=ctx, stitch=crop.stitch)
-    read = VideoStream(args.generated).chunks(ctx, 8)
-    generated = torch.cat([image_batch(chunk.frames) for chunk in read])
+    if args.grow < args.feather:
+        ctx.warn(f"grow {args.grow} is less than feather {args.feather}: the old garment shows at its hem")
     generated = seam_blend(generated, crop.images, alpha, args.seam, ctx=ctx)
     made = composite(clip, generated, crop.stitch, alpha, args.on_blocky, None, ctx)
     if hands is not None:
         made = repaste(made, clip, hands, crop.stitch, generated, args.matte, args.band, ctx)
-    result = _write(args, ctx, clip, made, WriteOptions(args.codec, args.quality))
+    result = _write(args, ctx, clip, made, _options(args, args.quality))
     found, _ = measure(clip, made, alpha, crop.stitch, hands, args.loop, ctx)
     facts = _facts(args, ctx, crop, result)
     shown = {

@@ -42,12 +42,15 @@ class MaskCache(io.ComfyNode):
                     "images", tooltip="The pictures the mask is of; all their pixels are its name."
                 ),
                 io.Mask.Input(
-                    "mask", lazy=True, tooltip="From the tracker; asked for only if there is no mask yet."
+                    "mask",
+                    lazy=True,
+                    optional=True,
+                    tooltip="From the tracker; asked for only if there is no mask yet. Not needed with `file`.",
                 ),
                 io.String.Input(
                     "key",
                     default="",
-                    tooltip="Everything that decides about the mask: words, threshold, interval, model. Change it with them.",
+                    tooltip="What is tracked, and all that decides about it: words, threshold, interval, model. Change it with them.",
                 ),
                 choice_input(
                     "mode",
@@ -84,9 +87,11 @@ class MaskCache(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, subfolder: str) -> bool | str:
+    def validate_inputs(cls, subfolder: str, key: str, mode: str, file: str = "") -> bool | str:
         try:
             _cache_folder(subfolder)
+            if None not in (key, mode, file):  # linked ones are known later
+                _check_key(key, mode, file)
         except ValueError as e:
             return str(e)
         return True
@@ -98,11 +103,13 @@ class MaskCache(io.ComfyNode):
 
     @classmethod
     def check_lazy_status(
-        cls, images, key: str, mode: str, subfolder: str, mask=None, file: str = "", **_
+        cls, images, key: str, mode: str, subfolder: str, file: str = "", **given
     ) -> list[str]:
-        if mask is not None or file or (mode == "auto" and _stored(images, key, subfolder)[1] is not None):
+        _check_key(key, mode, file)
+        # A link that is not evaluated yet comes as None, no link at all not.
+        if given.get("mask", given) is not None or file:
             return []
-        return ["mask"]
+        return [] if mode == "auto" and _stored(images, key, subfolder)[1] is not None else ["mask"]
 
     @classmethod
     def execute(
@@ -117,6 +124,7 @@ class MaskCache(io.ComfyNode):
         threshold: float = THRESHOLD,
     ) -> io.NodeOutput:
         ctx = ComfyContext()
+        _check_key(key, mode, file)
         shape = tuple(check_images(NODE, "images", images).shape[:3])
         if file:
             path = input_path(file)
@@ -131,6 +139,13 @@ class MaskCache(io.ComfyNode):
             return io.NodeOutput(made, "", False)
         _keep(path, made, hit, save_video, ctx)
         return io.NodeOutput(made, str(path), hit)
+
+
+def _check_key(key: str, mode: str, file: str) -> None:
+    """Raise ValueError for an empty key: two caches on the same pictures would give out each other's masks."""
+    if not key.strip() and mode != "bypass" and not file:
+        wanted = "what is tracked and how, such as dress | sam3.1 | 0.25: masks of the same pictures with one key are one mask"
+        raise problem(NODE, "key", "empty", f"{wanted} (mode bypass needs none)")
 
 
 def _keep(path: Path, mask: torch.Tensor, hit: bool, save_video: bool, ctx: ComfyContext) -> None:

@@ -30,7 +30,7 @@ class Metrics(io.ComfyNode):
                 StitchSocket.Input(
                     "stitch",
                     optional=True,
-                    tooltip="From Subject Crop; mask and occluders then lie in the crop.",
+                    tooltip="From Subject Crop; mask and occluders may then lie in the crop.",
                 ),
                 io.Mask.Input(
                     "mask", tooltip="Alpha, over the crop (connect stitch) or over the full frames."
@@ -39,7 +39,7 @@ class Metrics(io.ComfyNode):
                 io.Boolean.Input(
                     "loop",
                     default=False,
-                    tooltip="Also measure the step from the last frame to the first; off, for clips are not loops.",
+                    tooltip="Also measure the step from the last frame to the first; off, for most clips are no loops.",
                 ),
             ],
             outputs=[

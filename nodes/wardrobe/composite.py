@@ -13,6 +13,7 @@ import torch
 
 from ..core.frames import FrameStream, RunContext
 from .checks import check_choice, check_images, check_mask, problem, spans
+from .crop import mask_in_crop
 from .distance import bounds
 from .limits import BLOCKY_EDGES, BLOCKY_GRIDS, BLOCKY_MODES, BLOCKY_SHARE, RECTANGLE_LINES, THRESHOLD
 from .stitch import Full, PatchedStream, Stitch, as_float, check_source, patch_images, store
@@ -54,7 +55,7 @@ def composite(
         stitch: from the crop.
         mask: alpha (n,h,w) over the crop, from `pixel_mask`.
         on_blocky: what happens to a mask that looks like a latent mask.
-        occluders: MASK (n,h,w) over the crop, pixels at or above 0.5 keep the source.
+        occluders: MASK over the crop (n,h,w) or the full frames (T,H,W), pixels at or above 0.5 keep the source.
 
     Frames that the crop left out are the source's. 21 ms a frame on 736x960. ValueError for what does not fit, a blocky
     mask, and NaN in `generated` inside the mask.
@@ -65,11 +66,11 @@ def composite(
     generated = check_images(NODE, "generated", generated, stitch.frames, stitch.size, "the crop")
     mask = check_mask(NODE, "mask", mask, stitch.frames, stitch.size, "the crop")
     if occluders is not None:
-        occluders = check_mask(NODE, "occluders", occluders, stitch.frames, stitch.size, "the crop")
+        occluders = mask_in_crop(NODE, "occluders", occluders, stitch)
     if on_blocky != "ignore":
         _guard(mask, on_blocky, ctx)
 
-    def patch(start: int, run: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def patch(start: int, run: tuple[torch.Tensor, ...], _: RunContext) -> torch.Tensor:
         made = run[0].clone()
         for i in range(min(len(made), max(0, stitch.kept - start))):
             alpha = mask[start + i]

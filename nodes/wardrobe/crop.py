@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..core.frames import RunContext
-from .checks import check_choice, check_mask, check_range, problem, spans
+from .checks import check_choice, check_kind, check_mask, check_range, problem, spans
 from .limits import (
     ALIGN_LIMIT,
     BAD_LENGTHS,
@@ -26,7 +26,7 @@ from .limits import (
     THRESHOLD,
 )
 from .plan import NODE, BoxRules, axis_size, even, kept_and_made, static_origin, tracked_origins
-from .stitch import Full, Stitch, as_float, full_chunks, full_shape
+from .stitch import Full, Stitch, as_float, check_source, full_chunks, full_shape
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,38 @@ def subject_crop(
     stitch = Stitch((n, height, width), boxes, kept, rules.align, padded, digest)
     if made != n:
         notes.append(f"{n} frames: {kept} are used, the crop has {made} ({frame_rule})")
+    if kept < n:
+        notes.append(
+            f"{_frames(kept, n - 1)} cut off (on_bad_length trim): the compositor leaves the old there"
+        )
     cut = int(sum(_outside(mask[t], stitch, t) for t in range(kept))) if rules.overflow == "shrink" else 0
     if cut:
         notes.append(f"the box is smaller than the mask: {cut} px of it are cut off")
     return Crop(cut_images(images, stitch, ctx), cut_mask(mask, stitch), stitch, tuple(notes))
+
+
+def same_crop(images: Full, mask: torch.Tensor, stitch: Stitch, ctx: RunContext | None = None) -> Crop:
+    """Return what the boxes of another crop hold of these full frames, IMAGE (T,H,W,3) or a stream, and of this MASK.
+
+    The mask may be empty. ValueError if either has not the size and length that was cropped.
+    """
+    check_source(NODE, "images", images, stitch)
+    n, height, width = stitch.source
+    mask = check_mask(NODE, "mask", mask, n, (width, height))
+    return Crop(cut_images(images, stitch, ctx), cut_mask(mask, stitch), stitch, ())
+
+
+def mask_in_crop(node: str, name: str, mask: torch.Tensor, stitch: Stitch) -> torch.Tensor:
+    """Return a MASK (n,h,w) over the crop; one of the full frames' size and length, or one frame of it, is cut here.
+
+    ValueError for any other size or length.
+    """
+    check_kind(node, "stitch", stitch, Stitch, "what Wardrobe Subject Crop gives")
+    n, height, width = stitch.source
+    shape = tuple(getattr(mask, "shape", ()))[-2:]
+    if shape == (height, width) != stitch.size[::-1]:
+        return cut_mask(check_mask(node, name, mask, n, (width, height), "what was cropped"), stitch)
+    return check_mask(node, name, mask, stitch.frames, stitch.size, "the crop")
 
 
 def cut_images(images: Full, stitch: Stitch, ctx: RunContext | None = None) -> torch.Tensor:
@@ -185,6 +213,10 @@ def _tracked_boxes(
         axes.append((tracked_origins(low, high, size, limit, wrap), np.full(len(found), size)))
     (x, w), (y, h) = axes
     return np.stack([x, y, w, h], 1), notes
+
+
+def _frames(first: int, last: int) -> str:
+    return f"frame {first} is" if first == last else f"frames {first}-{last} are"
 
 
 def _outside(mask: torch.Tensor, stitch: Stitch, frame: int) -> int:

@@ -6,7 +6,7 @@ import torch
 from comfy_api.latest import io
 
 from ..comfy_nodes import ComfyContext
-from .crop import subject_crop
+from .crop import same_crop, subject_crop
 from .limits import (
     ALIGN,
     ALIGN_LIMIT,
@@ -92,6 +92,14 @@ class SubjectCrop(io.ComfyNode):
                     optional=True,
                     tooltip="For tracked: the box ends where it begins, for a loop. Off: it may end anywhere.",
                 ),
+                StitchSocket.Input(
+                    "stitch",
+                    optional=True,
+                    tooltip=(
+                        "Of another Subject Crop of this clip: cut the same boxes out of these images and this mask. The "
+                        "settings above have no say then."
+                    ),
+                ),
             ],
             outputs=[
                 io.Image.Output("IMAGE", display_name="images"),
@@ -117,15 +125,21 @@ class SubjectCrop(io.ComfyNode):
         frame_rule: str,
         on_bad_length: str,
         wrap: bool = False,
+        stitch=None,
     ) -> io.NodeOutput:
         ctx = ComfyContext()
         rules = BoxRules(align, pad_fraction, pad_px, overflow)
-        crop = subject_crop(images, mask, rules, mode, frame_rule, on_bad_length, wrap, ctx)
+        if stitch is None:
+            crop = subject_crop(images, mask, rules, mode, frame_rule, on_bad_length, wrap, ctx)
+        else:
+            crop = same_crop(images, mask, stitch, ctx)
         width, height = crop.stitch.size
         for note in crop.notes:
             ctx.warn(note)
         x, y = crop.stitch.boxes[0, :2]
         ctx.report.fact("crop", f"{crop.stitch.frames} frames of {width}x{height}, the first at {x},{y}")
+        if stitch is not None:
+            ctx.report.fact("boxes", "those of stitch")
         ctx.report.fact("source", "{} frames of {}x{}".format(*[crop.stitch.source[i] for i in (0, 2, 1)]))
         return io.NodeOutput(
             crop.images, crop.mask, crop.stitch, width, height, crop.stitch.frames, ctx.report.text()

@@ -40,7 +40,7 @@ def ghost_check(
     """
     import cv2
 
-    node = "Ghost Check"
+    node = "Wardrobe Ghost Check"
     check_range(node, "tolerance_px", tolerance_px, 0, SHAPE_LIMIT_PX)
     check_range(node, "min_px", min_px, 0, 1_000_000)
     result, source = check_pair(

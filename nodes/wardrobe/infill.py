@@ -19,7 +19,7 @@ from .checks import check_choice, check_images, check_mask, check_range, problem
 from .distance import signed_distance
 from .limits import AREA_JUMP, CUT_DIFFERENCE, GAP_LIMIT, INFILL_MODES, STRIDE_LIMIT, THRESHOLD
 
-NODE = "Mask Infill"
+NODE = "Wardrobe Mask Infill"
 _KEPT_FRAMES = 32
 
 
@@ -46,7 +46,7 @@ def mask_infill(
         stride: for infill, frames 0, stride, 2*stride ... are trusted, the others are made.
         mode: infill; or stabilise: a frame whose area is more than 30 % off what its neighbours, moved with the picture,
             say is replaced by that.
-        max_gap: how many frames in a row may be made, 1..16.
+        max_gap: how many frames in a row may be made, 1..16; the report names longer gaps, which stay as they came.
 
     Nothing is taken over a cut (mean difference of neighbours above 0.25). Least IoU on a moving hand: 0.98 at stride 2,
     0.97 at 4, 0.92 at 8; holding the last mask gives 0.58, 0.49 and 0.25.
@@ -64,21 +64,25 @@ def mask_infill(
     motion = _Motion(images, mask)
     cuts = find_cuts(images, ctx)
     shot = np.cumsum(cuts)
-    sources = _infill_sources(shot, stride) if mode == "infill" else _suspects(mask, shot, max_gap, ctx)
+    if mode == "infill":
+        sources, lost = _infill_sources(shot, stride), np.zeros(n, bool)
+    else:
+        sources, lost = _suspects(mask, shot, max_gap, ctx)
     made, replaced, alone = torch.empty(mask.shape), FrameList(), FrameList()
     for span in spans(n, ctx):
         for t in range(span.start, span.stop):
             own = (mask[t] >= THRESHOLD).cpu().numpy()
             near = sources.get(t)
             if near is not None and not near:
-                alone.add(t, [True])
+                alone.add(t, [not lost[t]])
             elif near:
                 moved = motion.predict(t, near, mode)
                 if mode == "infill" or _jumps(own, moved):
                     own = moved
                     replaced.add(t, [True])
             made[t] = torch.from_numpy(own)
-    return Infilled(made, _report(n, mode, replaced, alone, np.flatnonzero(cuts)))
+    report = _report(n, mode, replaced, alone, np.flatnonzero(cuts))
+    return Infilled(made, report + _too_long(lost, max_gap))
 
 
 def find_cuts(images: torch.Tensor, ctx: RunContext | None = None) -> np.ndarray:
@@ -167,9 +171,12 @@ def _infill_sources(shot: np.ndarray, stride: int) -> Sources:
     return sources
 
 
-def _suspects(mask: torch.Tensor, shot: np.ndarray, max_gap: int, ctx: RunContext) -> Sources:
+def _suspects(
+    mask: torch.Tensor, shot: np.ndarray, max_gap: int, ctx: RunContext
+) -> tuple[Sources, np.ndarray]:
     """Return the frames whose area is far from the median of `max_gap` frames on each side, and the nearest two good
-    frames on each side: what a tracker blanks for several frames cannot judge itself."""
+    frames on each side: what a tracker blanks for several frames cannot judge itself. And bool (T,): frames that are lost
+    for longer than `max_gap`, which are neither repaired nor any other's neighbour."""
     areas = np.empty(len(mask))
     for span in spans(len(mask), ctx):
         areas[span] = (mask[span] >= THRESHOLD).sum((1, 2)).cpu().numpy()
@@ -178,6 +185,8 @@ def _suspects(mask: torch.Tensor, shot: np.ndarray, max_gap: int, ctx: RunContex
         near = range(max(0, t - max_gap), min(len(mask), t + max_gap + 1))
         usual = np.median([areas[i] for i in near if shot[i] == shot[t]])
         odd[t] = abs(areas[t] - usual) > AREA_JUMP * max(usual, 1)
+    lost = _lost_for_long(areas, shot, max_gap)
+    odd |= lost
     sources: Sources = {}
     for t in np.flatnonzero(odd):
         near = []
@@ -185,8 +194,40 @@ def _suspects(mask: torch.Tensor, shot: np.ndarray, max_gap: int, ctx: RunContex
             reach = [t + side * d for d in range(1, max_gap + 2)]
             good = [i for i in reach if 0 <= i < len(mask) and shot[i] == shot[t] and not odd[i]]
             near += good[:2]
-        sources[int(t)] = _weighted(int(t), near)
-    return sources
+        sources[int(t)] = () if lost[t] else _weighted(int(t), near)
+    return sources, lost
+
+
+def _lost_for_long(areas: np.ndarray, shot: np.ndarray, max_gap: int) -> np.ndarray:
+    """Return bool (T,): runs of more than `max_gap` frames that are empty, or whose area is more than 30 % off the frame
+    before them until one comes that is not, in a shot whose other frames show something."""
+    lost = np.zeros(len(areas), bool)
+    for one in np.unique(shot):
+        frames = np.flatnonzero(shot == one)
+        own = areas[frames]
+        bad = own == 0 if own.any() else np.zeros(len(own), bool)
+        t = 1
+        while t < len(own):
+            stop = t
+            while stop < len(own) and abs(own[stop] - own[t - 1]) > AREA_JUMP * max(own[t - 1], 1):
+                stop += 1
+            bad[t:stop] |= stop < len(own) and own[t - 1] > 0
+            t = stop + 1 if t < stop < len(own) else t + 1
+        edges = np.flatnonzero(np.diff(np.pad(bad, 1).view(np.int8)))
+        for start, stop in edges.reshape(-1, 2):
+            lost[frames[start:stop]] = stop - start > max_gap
+    return lost
+
+
+def _too_long(lost: np.ndarray, max_gap: int) -> str:
+    if not lost.any():
+        return ""
+    frames = FrameList()
+    frames.add(0, lost)
+    return (
+        f"\nwarning: lost and not repaired: {frames}; more than max_gap {max_gap} in a row, so they are kept as they came: "
+        "raise max_gap (16 at most), track anew, or repair them by hand"
+    )
 
 
 def _weighted(t: int, near: list[int]) -> tuple[tuple[int, float], ...]:

@@ -22,7 +22,7 @@ from .checks import check_choice, check_kind, check_mask, check_range, problem, 
 from .distance import grow
 from .limits import GRIDS, LATENT_GROW_LIMIT_PX
 
-NODE = "Latent Mask"
+NODE = "Wardrobe Latent Mask"
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def latents_of_frames(mask: LatentMask, latent: torch.Tensor) -> torch.Tensor:
             f"(.., {t}, {h}, {w}) as latent_mask, made of {frames} frames of {width}x{height} on the grid "
             f"{mask.grid.name}; encode the frames that the mask was made of, and let Subject Crop fit frame_rule"
         )
-        raise problem("Apply Latent Mask", "video_latent", tuple(latent.shape), wanted)
+        raise problem("Wardrobe Apply Latent Mask", "video_latent", tuple(latent.shape), wanted)
     cells = torch.from_numpy(mask.cells.astype(np.float32))
     return cells[None, None] if latent.ndim == 5 else cells[:, None]
 
@@ -216,7 +216,7 @@ def fit_audio(latent: torch.Tensor, length: int) -> torch.Tensor:
     """Return an audio latent (..., time) cut or padded with zeros to `length`."""
     if latent.ndim not in (3, 4):
         wanted = "sound, (1, channels, time) or (1, channels, 2, time)"
-        raise problem("Apply Latent Mask", "audio_latent", tuple(latent.shape), wanted)
+        raise problem("Wardrobe Apply Latent Mask", "audio_latent", tuple(latent.shape), wanted)
     have = latent.shape[-1]
     if have >= length:
         return latent[..., :length]

@@ -153,7 +153,7 @@ def _nested() -> type:
         wanted = (
             "a ComfyUI that knows joint latents (0.35 or newer); leave audio_latent unconnected or update"
         )
-        raise problem("Apply Latent Mask", "audio_latent", "connected", wanted) from None
+        raise problem("Wardrobe Apply Latent Mask", "audio_latent", "connected", wanted) from None
     return NestedTensor
 
 

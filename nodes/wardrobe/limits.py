@@ -27,6 +27,8 @@ FEATHER_PX = 4
 FEATHER_MODES = ("inward", "hard")
 SLIT_MOUTH_PX = 2
 """How far thin parts reach into broad ones; with 0 the last two rows of a slit (2 % of its pixels) are feathered."""
+SLIT_ROWS = 6
+"""Rows that a gap between fingers has at least; a notch in a jagged outline has one to three."""
 CLEARANCE_WARNING_PX = 2
 """Each pixel of clearance eats slits from both sides: at 3 px all slits of 3 to 6 px are gone."""
 
@@ -57,6 +59,8 @@ POISSON_BORDER_PX = 2
 """Unpadded masks at the border are off by 18 levels, padded ones by 1."""
 
 MATTES = ("hard", "soft", "colour_line")
+MATTE = "colour_line"
+"""The nodes' and the command's default: with `hard` the old garment stays round the fingers."""
 BAND_PX, BAND_LIMIT_PX = 4, 16
 CORE_PX = 2
 """Hand and garment colours are taken this far from the hand's outline, where pixels are not mixed."""

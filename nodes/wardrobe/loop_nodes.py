@@ -32,8 +32,8 @@ class LoopWrap(io.ComfyNode):
                 whole_input(
                     "min_overlap",
                     MIN_OVERLAP,
-                    (1, 256),
-                    "Fewest frames to repeat. 4 hides a drift; more mixes longer.",
+                    (0, 256),
+                    "Fewest frames to repeat. 4 hides a drift. 0, for a clip that is no loop: only the length is checked.",
                 ),
             ],
             outputs=[
@@ -67,7 +67,7 @@ class LoopClose(io.ComfyNode):
                 whole_input(
                     "overlap",
                     17,
-                    (1, 4096),
+                    (0, 4096),
                     "Frames, from Loop Wrap: connect its output. 17 is what 175 frames of H3 repeat.",
                 ),
             ],

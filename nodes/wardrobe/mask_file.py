@@ -21,12 +21,12 @@ from typing import BinaryIO
 import numpy as np
 import torch
 
-from ..core.frames import RunContext
+from ..core.frames import FrameStream, RunContext
 from ..core.media_open import open_media
 from .checks import check_images, check_mask, problem, spans
-from .limits import CACHE_VERSION, THRESHOLD
+from .limits import CACHE_VERSION, CHUNK, THRESHOLD
 
-NODE = "Mask Cache"
+NODE = "Wardrobe Mask Cache"
 SUFFIX = ".wmask"
 _FORMAT = "talkinghead-wmask"
 _HEAD_LIMIT = 4096
@@ -172,20 +172,42 @@ def _unpack(data: bytes, row: int, pixels: int, path: Path, t: int) -> np.ndarra
 
 def write_mask_video(path: Path, mask: torch.Tensor, fps: int = 24, ctx: RunContext | None = None) -> None:
     """Write a MASK (T,H,W), cut at 0.5, as gray FFV1 in Matroska: lossless, and any player shows it."""
+    mask = check_mask(NODE, "mask", mask)
+    grays = (
+        frame
+        for span in spans(len(mask), ctx)
+        for frame in (mask[span] >= THRESHOLD).cpu().numpy().astype(np.uint8) * 255
+    )
+    _write_ffv1(path, grays, (mask.shape[2], mask.shape[1]), fps, "gray")
+
+
+def write_lossless(path: Path, stream: FrameStream, ctx: RunContext) -> None:
+    """Write a stream of RGB frames as FFV1 in Matroska without sound: its bytes, as they are."""
+
+    def frames() -> Iterator[np.ndarray]:
+        done = 0
+        for chunk in stream.chunks(ctx, CHUNK):
+            pixels = chunk.frames.cpu().contiguous().numpy()
+            yield from pixels
+            done += len(pixels)
+            ctx.tick(done, stream.info.n_frames)
+
+    _write_ffv1(path, frames(), (stream.info.width, stream.info.height), stream.info.fps, "rgb24")
+
+
+def _write_ffv1(path: Path, frames: Iterator[np.ndarray], size: tuple[int, int], fps, layout: str) -> None:
+    """Write uint8 frames, (H,W) for the layout gray or (H,W,3) for rgb24, to a whole file or none."""
     import av
 
-    mask = check_mask(NODE, "mask", mask)
-    height, width = mask.shape[1:]
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".part-{uuid.uuid4().hex}.mkv")
     try:
         with av.open(str(part), "w", format="matroska") as box:
             stream = box.add_stream("ffv1", rate=fps)
-            stream.width, stream.height, stream.pix_fmt = width, height, "gray"
-            for span in spans(len(mask), ctx):
-                gray = (mask[span] >= THRESHOLD).cpu().numpy().astype(np.uint8) * 255
-                for frame in gray:
-                    box.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="gray")))
+            stream.width, stream.height = size
+            stream.pix_fmt = "gray" if layout == "gray" else "bgr0"
+            for frame in frames:
+                box.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format=layout)))
             box.mux(stream.encode())
         os.replace(part, path)
     finally:

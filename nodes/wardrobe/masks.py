@@ -20,6 +20,7 @@ from .limits import (
     FEATHER_PX,
     SHAPE_LIMIT_PX,
     SLIT_MOUTH_PX,
+    SLIT_ROWS,
     THRESHOLD,
 )
 from .stitch import Stitch
@@ -53,7 +54,7 @@ def subtract_occluders(
 
     5 ms a frame for each growth on 736x960. ValueError for masks that do not fit each other.
     """
-    node = "Subtract Occluders"
+    node = "Wardrobe Subtract Occluders"
     check_range(node, "grow_px", grow_px, -SHAPE_LIMIT_PX, SHAPE_LIMIT_PX)
     check_range(node, "clearance_px", clearance_px, 0, SHAPE_LIMIT_PX)
     check_range(node, "threshold", threshold, 0, 1)
@@ -67,7 +68,7 @@ def subtract_occluders(
             if keep_holes and grow_px > 0:
                 wanted &= ~holes(garment)
             kept = wanted & ~grow(hands, clearance_px)
-            facts.add(wanted, hands, kept)
+            facts.add(garment, wanted, hands, kept)
             paint[i], free[i] = torch.from_numpy(kept), torch.from_numpy(hands)
     return Subtracted(paint, free, facts.text(grow_px, clearance_px))
 
@@ -104,7 +105,7 @@ def pixel_mask(
     `stitch` of the crop that the mask is of: where its boxes leave the picture, it is the picture's edge that is no
     outline, and alpha is 0 behind it. ValueError if mask and stitch differ in size or length.
     """
-    node = "Pixel Mask"
+    node = "Wardrobe Pixel Mask"
     check_range(node, "feather_px", feather_px, 0, SHAPE_LIMIT_PX)
     check_range(node, "threshold", threshold, 0, 1)
     check_choice(node, "feather_mode", feather_mode, FEATHER_MODES)
@@ -167,13 +168,14 @@ class _Facts:
         self.garment, self.hands, self.paint, self.hidden = 0, 0, 0, []
         self.slit: tuple[float, int] | None = None
 
-    def add(self, wanted: np.ndarray, hands: np.ndarray, kept: np.ndarray) -> None:
-        covered = int((wanted & hands).sum())
+    def add(self, garment: np.ndarray, wanted: np.ndarray, hands: np.ndarray, kept: np.ndarray) -> None:
+        covered = hands & (garment | _between(garment))
+        whole = int((garment | covered).sum())
         self.garment += int(wanted.sum())
         self.hands += int(hands.sum())
         self.paint += int(kept.sum())
-        self.hidden.append(100 * covered / max(1, int(wanted.sum())))
-        if covered:
+        self.hidden.append(100 * int(covered.sum()) / max(1, whole))
+        if covered.any():
             width = narrowest_gap(kept, hands)
             if width and (self.slit is None or width < self.slit[0]):
                 self.slit = width, len(self.hidden) - 1
@@ -187,6 +189,15 @@ class _Facts:
         ]
         if self.slit:
             lines.append(f"narrowest gap between fingers to paint: {self.slit[0]} px (frame {self.slit[1]})")
+        if grow_px < 0:
+            lines.append(
+                f"warning: grow_px {grow_px} takes {-grow_px} px from the garment's own outline too, also round the hands if the "
+                "mask ends at them: the old garment shows there; use 0 or more"
+            )
+        elif grow_px == 0:
+            lines.append(
+                "not grown: the feather of Pixel Mask shows the old garment at its hem; grow by at least the feather, 8 for its 4"
+            )
         if clearance_px >= CLEARANCE_WARNING_PX:
             lines.append(
                 f"warning: clearance {clearance_px} px takes {2 * clearance_px} px from every gap between fingers and "
@@ -195,6 +206,12 @@ class _Facts:
         if not self.paint:
             lines.append("warning: nothing is left to paint")
         return "\n".join(lines)
+
+
+def _between(garment: np.ndarray) -> np.ndarray:
+    """Return bool (H,W): pixels that have garment on both sides in their row. A tracker's garment has the hands cut out."""
+    left = np.logical_or.accumulate(garment, 1)
+    return left & np.logical_or.accumulate(garment[:, ::-1], 1)[:, ::-1]
 
 
 def _runs_text(percents: list[float]) -> str:
@@ -212,26 +229,38 @@ def _runs_text(percents: list[float]) -> str:
 def narrowest_gap(paint: np.ndarray, hands: np.ndarray, limit: int = 32) -> int | None:
     """Return the width in pixels of the narrowest gap between two hand pixels that is to be painted (bool (H,W) both).
 
-    Runs of `paint` along rows and columns with a hand at both ends count, up to `limit`; a width needs three of them, so
-    that a single notch in an outline is no gap. None if there is none.
+    Runs of `paint` along rows or columns with a hand at both ends, up to `limit` px, that touch each other are one gap. Its
+    width is the one that SLIT_ROWS of them do not exceed; what has fewer is a notch in an outline. None if there is no gap.
     """
     area = bounds(hands)
     if area is None:
         return None
     paint, hands = paint[area], hands[area]
-    counts = sum(_runs(p, h, limit) for p, h in ((paint, hands), (paint.T, hands.T)))
-    widths = np.flatnonzero(counts >= 3)
-    return int(widths[0]) if widths.size else None
+    widths = [w for w in (_gap(paint, hands, limit), _gap(paint.T, hands.T, limit)) if w]
+    return min(widths, default=None)
 
 
-def _runs(paint: np.ndarray, hands: np.ndarray, limit: int) -> np.ndarray:
-    """Return how many runs of `paint` along rows, with `hands` at both ends, have each length 0..limit."""
+def _gap(paint: np.ndarray, hands: np.ndarray, limit: int) -> int | None:
+    """Return the width of the narrowest gap along rows, or None."""
+    import cv2
+
     edges = np.diff(np.pad(paint, ((0, 0), (1, 1))).view(np.int8), axis=1).ravel()
     width = paint.shape[1]
     starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     row, first = np.divmod(starts, width + 1)
     last = stops % (width + 1)  # one behind the run
-    inner = (first > 0) & (last < width)
+    inner = (first > 0) & (last < width) & (last - first <= limit)
     row, first, last = row[inner], first[inner], last[inner]
     both = hands[row, first - 1] & hands[row, last]
-    return np.bincount(np.minimum(last - first, limit + 1)[both], minlength=limit + 2)[: limit + 1]
+    row, first, last = row[both], first[both], last[both]
+    marks = np.zeros((paint.shape[0], width + 1), np.int8)
+    np.add.at(marks, (row, first), 1)
+    np.add.at(marks, (row, last), -1)
+    gaps = marks.cumsum(1)[:, :width].astype(np.uint8)
+    labels = cv2.connectedComponents(gaps, connectivity=4)[1][row, first]
+    order = np.lexsort((last - first, labels))
+    labels, widths = labels[order], (last - first)[order]
+    starts = np.flatnonzero(np.diff(labels, prepend=-1))
+    counts = np.diff(starts, append=len(labels))
+    long = starts[counts >= SLIT_ROWS]
+    return int(widths[long + SLIT_ROWS - 1].min()) if long.size else None

@@ -15,6 +15,8 @@ from ..core.frames import RunContext
 from ..core.metrics import LUMA, ssim
 from .checks import check_mask
 from .composite import blockiness
+from .crop import mask_in_crop
+from .halo import old_colour_ring
 from .limits import THRESHOLD
 from .stitch import Full, Stitch, as_float, check_full, check_source, full_shape, paired_runs
 
@@ -24,11 +26,12 @@ HEAT_SIDE = 512
 
 @dataclass(frozen=True)
 class Measures:
-    """outside_changed_px, occluder_changed_px: pixels, all frames together, whose colour is not the source's, where alpha
-    is 0 and where the occluders are; psnr_outside, psnr_inside: dB, pooled; ssim: of luma over the crop; flicker_outside,
+    """outside_changed_px, occluder_changed_px: pixels, all frames together, whose colour is not the source's: outside both
+    paint (alpha above 0) and occluders, and on the occluders, where a matte other than hard works by design; psnr_outside, psnr_inside: dB, pooled; ssim: of luma over the crop; flicker_outside,
     flicker_inside: mean frame step of the result minus the source's, levels; seam: mean step of luma across the alpha's
     outline, result by source; loop_jump: step from the last frame to the first by the median step, None unless asked for;
-    blocky: share of the mask's outline on a grid."""
+    blocky: share of the mask's outline on a grid; old_colour_ring: share of the paint within 3 px of its outline that kept
+    the old colour (`halo.old_colour_ring`), NaN where nothing can be compared."""
 
     frames: int
     outside_changed_px: int
@@ -41,6 +44,7 @@ class Measures:
     seam: float
     loop_jump: float | None
     blocky: float
+    old_colour_ring: float
 
     def as_dict(self) -> dict:
         """Return the numbers for JSON, which knows no infinity: an infinite one as the text "inf" or "-inf" (pixels that
@@ -62,7 +66,8 @@ def measure(
 
     Args:
         source, result: full frames, IMAGE (T,H,W,3) or streams, of one size and length.
-        mask: alpha; over the crop if `stitch` is given, else over the full frames. So are `occluders`.
+        mask: alpha; over the crop if `stitch` is given, else over the full frames.
+        occluders: over the full frames or, if `stitch` is given, over the crop.
         loop: also measure the step from the last frame to the first.
 
     The picture shows where and how much anything changed (mean over frames, black to white through red), the mask's outline
@@ -78,7 +83,7 @@ def measure(
         fits = "the crop"
     mask = check_mask(NODE, "mask", mask, stitch.frames, stitch.size, fits)
     if occluders is not None:
-        occluders = check_mask(NODE, "occluders", occluders, stitch.frames, stitch.size, fits)
+        occluders = mask_in_crop(NODE, "occluders", occluders, stitch)
     sums = _Sums(shape, stitch, loop)
     with closing(paired_runs((source, result), ctx)) as runs:
         for start, (old, new) in runs:
@@ -103,7 +108,7 @@ class _Sums:
         self.similar: list[float] = []
         self.steps: list[tuple[np.ndarray, np.ndarray]] = []
         self.jumps: list[float] = []
-        self.seam = np.zeros(2)
+        self.seam, self.ring = np.zeros(2), np.zeros(2, np.int64)
         self.difference, self.union = np.zeros((height, width), np.float32), np.zeros((height, width), bool)
         self.first: np.ndarray | None = None
         self.before: tuple[np.ndarray, np.ndarray] | None = None
@@ -113,27 +118,29 @@ class _Sums:
         self, old: np.ndarray, new: np.ndarray, alpha: np.ndarray, hands: np.ndarray | None, at: int
     ) -> None:
         inside = alpha > 0
+        outside = ~inside if hands is None else ~(inside | hands)
         difference = np.abs(new - old)
         total = _channels(difference)
         # A NaN differs from everything, itself too.
         changed = ~(total == 0)
-        self.outside += int((changed & ~inside).sum())
+        self.outside += int((changed & outside).sum())
         if hands is not None:
             self.has_hands = True
             self.hands += int((changed & hands).sum())
         squares = _channels(difference * difference)
-        for k, area in enumerate((~inside, inside)):
+        for k, area in enumerate((outside, inside)):
             self.error[k] += float(squares[area].sum(dtype=np.float64))
             self.count[k] += 3 * int(area.sum())
         self.difference += total / 3
         self.union |= inside
+        self.ring += old_colour_ring(old, new, alpha)
         self.similar.append(self._similarity(old, new, at))
         luma = [x @ LUMA for x in (new, old)]
         self.seam += [_across(v, inside) for v in luma]
         if self.before is not None:
             pairs = zip((new, old), self.before, strict=True)
             steps = [_channels(np.abs(now - then)) / 3 for now, then in pairs]
-            self.steps.append(tuple(_mean(steps[0] - steps[1], area) for area in (~inside, inside)))
+            self.steps.append(tuple(_mean(steps[0] - steps[1], area) for area in (outside, inside)))
             self.jumps.append(float(steps[0].mean()))
         if self.first is None:
             self.first = new.copy() if self.loop else new
@@ -167,6 +174,7 @@ class _Sums:
             float(self.seam[0] / self.seam[1]) if self.seam[1] > 0 else 1.0,
             jump,
             blocky,
+            float(self.ring[0] / self.ring[1]) if self.ring[1] else float("nan"),
         )
 
     def heat(self) -> torch.Tensor:

@@ -6,7 +6,7 @@ from comfy_api.latest import io
 
 from ..comfy_nodes import ComfyContext
 from .composite import composite
-from .limits import BAND_LIMIT_PX, BAND_PX, BLOCKY_MODES, MATTES, SEAM_MODES
+from .limits import BAND_LIMIT_PX, BAND_PX, BLOCKY_MODES, MATTE, MATTES, SEAM_MODES
 from .repaste import repaste
 from .seam import seam_blend
 from .socket_nodes import (
@@ -50,7 +50,7 @@ class WardrobeComposite(io.ComfyNode):
                 io.Mask.Input(
                     "occluders",
                     optional=True,
-                    tooltip="Hands over the crop: they keep the source. Saves a Repaste and its full frames.",
+                    tooltip="Hands over the crop or the full frames: they keep the source. Saves a Repaste and its frames.",
                 ),
             ],
             outputs=full_outputs(),
@@ -118,27 +118,31 @@ class Repaste(io.ComfyNode):
                 full_input("base", "The result, from Wardrobe Composite."),
                 full_input("source", "The full frames that were cropped."),
                 StitchSocket.Input(
-                    "stitch", optional=True, tooltip="From Subject Crop; occluders then lie in it."
+                    "stitch", optional=True, tooltip="From Subject Crop; occluders may then lie in it."
                 ),
                 io.Mask.Input(
-                    "occluders", tooltip="Hands over the crop (connect stitch), or over the full frames."
+                    "occluders", tooltip="Hands over the full frames, or over the crop (connect stitch)."
                 ),
                 io.Image.Input(
-                    "generated", optional=True, tooltip="The crop repainted; colour_line needs it."
+                    "generated",
+                    optional=True,
+                    tooltip="The crop repainted, as Composite got it; colour_line needs it.",
                 ),
                 choice_input(
                     "matte",
                     MATTES,
                     (
                         "hard: hand pixels are the source's bits. colour_line: pixels at the outline that mix hand and old "
-                        "garment get the new one instead (colour error 6 to 0.3). soft: the edge fades inward."
+                        "garment get the new one instead (colour error 6 to 0.3); it wants stitch and generated. soft: the "
+                        "edge fades inward."
                     ),
+                    MATTE,
                 ),
                 whole_input(
                     "band_px",
                     BAND_PX,
                     (0, BAND_LIMIT_PX),
-                    "Pixels on each side of the outline that soft and colour_line may change; 4 covers a lens's blur.",
+                    "Pixels on each side of the outline that soft and colour_line may change: at least Pixel Mask's feather_px.",
                 ),
             ],
             outputs=full_outputs(),

@@ -15,7 +15,7 @@ import numpy as np
 from .checks import problem
 from .limits import ALIGN, PAD_FRACTION
 
-NODE = "Subject Crop"
+NODE = "Wardrobe Subject Crop"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 
 from ..core.frames import FrameStream, RunContext
 from .checks import check_choice, check_images, check_mask, check_range, problem
+from .crop import mask_in_crop
 from .distance import bounds, inside_distance, outside_distance
 from .limits import BAND_LIMIT_PX, BAND_PX, CORE_PX, MATTES, THRESHOLD
 from .masks import inward_feather
@@ -26,8 +27,11 @@ from .stitch import (
     store,
 )
 
-NODE = "Repaste"
+NODE = "Wardrobe Repaste"
 _FAR = 4
+_BEHIND_PX = 2
+_MIXED = (2.5 / 255, 0.25)
+"""Behind the band a pixel that is this far from the generated one is mixed; more than this share of them is a ramp."""
 _MIN_CONTRAST = 0.05
 """Distance of hand and garment in RGB below which mixed pixels cannot be told apart."""
 
@@ -46,13 +50,15 @@ def repaste(
 
     Args:
         base, source: full frames, IMAGE (T,H,W,3) or streams; a stream `base` gives a lazy stream.
-        occluders: MASK of the hands over the crop if `stitch` is given, else over the full frames.
+        occluders: MASK of the hands, over the full frames or, if `stitch` is given, over the crop.
         generated: the crop repainted (n,h,w,3); colour_line needs it, soft fades into it.
         matte: hard, hand pixels are the source's bits. soft, the outermost `band_px` of the hand fade into what is under
             it. colour_line, pixels within `band_px` of the hand's outline that lie between the hand's and the old
             garment's colour get the new garment's share instead; the hand's core keeps its bits.
 
-    ValueError for what does not fit, and for colour_line without stitch and generated.
+    Warns of what cannot have the effect that is asked for: soft that fades a hand into itself, a band that is narrower than
+    the feather of the alpha. A stream warns while it runs. ValueError for what does not fit, and for colour_line without
+    stitch and generated.
     """
     ctx = ctx or RunContext()
     check_choice(NODE, "matte", matte, MATTES)
@@ -63,22 +69,28 @@ def repaste(
         stitch = Stitch.whole(shape)
         occluders = check_mask(NODE, "occluders", occluders, shape[0], (shape[2], shape[1]), "base")
         if generated is not None or matte == "colour_line":
-            raise problem(NODE, "stitch", "not connected", "that of the crop: matte and generated lie in it")
+            wanted = "that of Subject Crop: generated lies in it (matte hard does without both)"
+            raise problem(NODE, "stitch", "not connected", wanted)
     else:
         check_source(NODE, "base", base, stitch)
-        occluders = check_mask(NODE, "occluders", occluders, stitch.frames, stitch.size, "the crop")
+        occluders = mask_in_crop(NODE, "occluders", occluders, stitch)
     if generated is not None:
         check_images(NODE, "generated", generated, stitch.frames, stitch.size, "the crop")
     elif matte == "colour_line":
-        raise problem(NODE, "generated", "not connected", "the repainted crop: colour_line mixes it in")
+        wanted = "the repainted crop that Composite got: colour_line mixes it in (matte hard does without)"
+        raise problem(NODE, "generated", "not connected", wanted)
+    if matte == "hard" and band_px != BAND_PX:
+        ctx.warn(f"band_px {band_px} has no effect with the matte hard")
+    elif matte != "hard" and not band_px:
+        ctx.warn(f"the matte {matte} has no effect with band_px 0: it is as hard")
 
-    def patch(start: int, run: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def patch(start: int, run: tuple[torch.Tensor, ...], ctx: RunContext) -> torch.Tensor:
         made, photos = run[0].clone(), run[1]
         for i in range(min(len(made), max(0, stitch.kept - start))):
             (rows, columns), own = stitch.window(start + i)
             new = None if generated is None else generated[start + i][own].cpu().float()
             hands = (occluders[start + i][own] >= THRESHOLD).cpu()
-            _lay_over(made[i][rows, columns], photos[i][rows, columns], hands, new, matte, band_px)
+            _lay_over(made[i][rows, columns], photos[i][rows, columns], hands, new, matte, band_px, ctx)
         return made
 
     if isinstance(base, FrameStream):
@@ -119,6 +131,7 @@ def _lay_over(
     new: torch.Tensor | None,
     matte: str,
     band_px: int,
+    ctx: RunContext,
 ) -> None:
     """Lay the hands of `photo` over `area` (both (h,w,3) views of the frames) in place."""
     where = bounds(hands.numpy(), (_FAR + 1) * _reach(band_px))
@@ -141,10 +154,38 @@ def _lay_over(
         under = before if new is None else new[where]
         edge = hands & (weight < 1)
         made = torch.lerp(under, old, weight[..., None])
+        if new is None and torch.equal(before[edge], old[edge]):
+            ctx.warn(
+                "the matte soft changes nothing: base has the source's hands already (Subtract Occluders), so they fade into "
+                "themselves; connect stitch and generated"
+            )
     else:
-        line, band = colour_line(before.numpy(), old.numpy(), new[where].numpy(), hands.numpy(), band_px)
+        arrays = before.numpy(), old.numpy(), new[where].numpy(), hands.numpy()
+        if _ramp_is_wider(*arrays, band_px):
+            ctx.warn(
+                f"behind the band of {band_px} px round the hands the old colour is still mixed in: let band_px be at least "
+                "Pixel Mask's feather_px, and generated be what Composite got"
+            )
+        line, band = colour_line(*arrays, band_px)
         made, edge = torch.from_numpy(line), torch.from_numpy(band)
     store(area, made.to(area.device), edge[..., None].to(area.device))
+
+
+def _ramp_is_wider(
+    base: np.ndarray, source: np.ndarray, generated: np.ndarray, hands: np.ndarray, band_px: int
+) -> bool:
+    """Return whether painted pixels just behind the band are not the generated ones, so that alpha is below 1 there.
+
+    Pixels that are nearer to the paint's other borders than to a hand have their feather from those.
+    """
+    painted = (base != source).any(2) & ~hands
+    apart = outside_distance(hands)
+    behind = painted & (apart > band_px) & (apart <= band_px + _BEHIND_PX)
+    behind &= inside_distance(painted | hands) > apart + _BEHIND_PX
+    if not behind.any():
+        return False
+    difference, share = _MIXED
+    return float((np.abs(base - generated)[behind].max(1) > difference).mean()) > share
 
 
 def _reach(band_px: int) -> int:
@@ -161,19 +202,19 @@ def _like(pixels: torch.Tensor, area: torch.Tensor) -> torch.Tensor:
 def _nearby_mean(
     pixels: np.ndarray, area: np.ndarray, wanted: np.ndarray, radius: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `_local_mean`, over four times the radius where there is nothing near and bool (h,w) `wanted` asks for it.
+    """Return `local_mean`, over four times the radius where there is nothing near and bool (h,w) `wanted` asks for it.
 
     A slit of 3 px has no garment of its own that is not mixed, a strand of 3 px no skin: they take the colours beyond their
     ends. Mean colour error of such slits 0.3, of slits that are left as they are 11.4, left half done 4.6.
     """
-    near, known = _local_mean(pixels, area, radius)
+    near, known = local_mean(pixels, area, radius)
     if not (wanted & ~known).any():
         return near, known
-    far, reached = _local_mean(pixels, area, _FAR * radius)
+    far, reached = local_mean(pixels, area, _FAR * radius)
     return np.where(known[..., None], near, far), known | reached
 
 
-def _local_mean(pixels: np.ndarray, area: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
+def local_mean(pixels: np.ndarray, area: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of `pixels` over the part of `area` in a square of `radius` round each pixel, and where there is any."""
     import cv2
 

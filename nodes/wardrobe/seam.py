@@ -28,7 +28,7 @@ from .limits import (
     THRESHOLD,
 )
 
-NODE = "Seam Blend"
+NODE = "Wardrobe Seam Blend"
 _MIN_PX = 64
 _MIN_CLONE = 3
 """seamlessClone fails in its solver for masks that are narrower."""
@@ -50,6 +50,8 @@ def seam_blend(
         mode: none, context_gain, reinhard_lab, poisson (8 bits a channel; 243 ms a frame on 640x896).
         latent_mask: what the sampler drew anew; without it all within 64 px of the mask counts as that.
 
+    context_gain reports the gain and offset it applied and where it ran into a limit: then the context is not what drifted,
+    but was drawn anew, as in a crop that was repainted as a whole.
     The compositor applies `mask` afterwards, so whatever changes outside it never reaches the picture.
     """
     ctx = ctx or RunContext()
@@ -129,7 +131,18 @@ def _context_gain(
     blind = int(np.isnan(fits).any((1, 2)).sum())
     if blind:
         ctx.warn(f"{blind} of {n} frames have too little untouched context to measure the decoder's drift")
+    if blind == n:
+        ctx.warn("nothing outside what was drawn anew is left to compare: the colours stay as they are")
+    limited = int(_at_limit(fits).sum())
+    if limited:
+        ctx.warn(
+            f"context_gain ran into its limits (gain {GAIN_RANGE[0]} to {GAIN_RANGE[1]}, offset {OFFSET_LIMIT}) in {limited} of "
+            f"{n} frames: what counts as untouched was repainted too; connect latent_mask, or use the mode none"
+        )
     fits = steady(fits)
+    for k, name in enumerate(("red", "green", "blue")):
+        gain, offset = (f"{v.min():.3f} to {v.max():.3f}" for v in fits[:, k].T)
+        ctx.report.fact(f"context_gain of {name}", f"gain {gain}, offset {offset}")
     made = torch.empty_like(generated, dtype=torch.float32)
     for i in range(n):
         gain, offset = (torch.from_numpy(v).to(generated.device, torch.float32) for v in fits[i].T)
@@ -137,6 +150,17 @@ def _context_gain(
         if float((gain - 1).abs().max() + offset.abs().max()) > 1e-4:
             made[i].mul_(gain).add_(offset).clamp_(0, 1)
     return made
+
+
+def _at_limit(fits: np.ndarray) -> np.ndarray:
+    """Return bool (T,): whether a gain or an offset of fits (T, 3, 2) lies on its limit; NaN does not."""
+    gain, offset = fits[..., 0], fits[..., 1]
+    on = (
+        np.isclose(gain, GAIN_RANGE[0])
+        | np.isclose(gain, GAIN_RANGE[1])
+        | np.isclose(abs(offset), OFFSET_LIMIT)
+    )
+    return on.any(1)
 
 
 def _reinhard(new: np.ndarray, old: np.ndarray, alpha: np.ndarray) -> np.ndarray:

@@ -121,8 +121,9 @@ def store(area: torch.Tensor, pixels: torch.Tensor, changed: torch.Tensor) -> No
     area.copy_(torch.where(changed, pixels.to(area.dtype), area))
 
 
-Patch = Callable[[int, tuple[torch.Tensor, ...]], torch.Tensor]
-"""(first frame, frames of each full input in one run) -> the run's frames, a new tensor like the first input's."""
+Patch = Callable[[int, tuple[torch.Tensor, ...], RunContext], torch.Tensor]
+"""(first frame, frames of each full input in one run, for warnings) -> the run's frames, a new tensor like the first
+input's."""
 
 
 def patch_images(fulls: tuple[Full, ...], patch: Patch, ctx: RunContext) -> torch.Tensor:
@@ -131,7 +132,7 @@ def patch_images(fulls: tuple[Full, ...], patch: Patch, ctx: RunContext) -> torc
     made = torch.empty((n, height, width, 3), dtype=torch.float32)
     with closing(paired_runs(fulls, ctx)) as runs:
         for start, run in runs:
-            made[start : start + len(run[0])] = as_float(patch(start, run))
+            made[start : start + len(run[0])] = as_float(patch(start, run, ctx))
             ctx.tick(start + len(run[0]), n)
     return made
 
@@ -146,7 +147,7 @@ class PatchedStream(FrameStream):
     def generate(self, ctx: RunContext, n: int) -> Iterator[tuple[torch.Tensor, None]]:
         with closing(paired_runs(self._fulls, ctx)) as runs:
             for start, run in runs:
-                frames = self._patch(start, run)
+                frames = self._patch(start, run, ctx)
                 for i in range(0, len(frames), n):
                     yield frames[i : i + n], None
 

@@ -128,7 +128,7 @@ def test_the_chain_changes_no_pixel_it_must_not(run):
         "Composite", source=images, generated=blue, stitch=stitch, mask=alpha, occluders=occluders
     )
     assert type(blocked).__name__ == "ExecutionBlocker"
-    hard = run("Repaste", base=made, source=images, occluders=occluders, stitch=stitch)[0]
+    hard = run("Repaste", base=made, source=images, occluders=occluders, stitch=stitch, matte="hard")[0]
     assert torch.equal(hard, made)
     line = run(
         "Repaste",
@@ -163,7 +163,7 @@ def test_frames_go_in_and_frames_come_out(run, node_classes):
     alpha = run("PixelMask", mask=paint)[0]
     blocked, frames, _ = run("Composite", source=stream, generated=1 - crop, stitch=stitch, mask=alpha)
     assert "leave at the output frames" in blocked.message
-    back = run("Repaste", base=frames, source=stream, occluders=hands)[1]
+    back = run("Repaste", base=frames, source=stream, occluders=hands, matte="hard")[1]
     made, same = (
         node_classes["TalkingHeadFramesToImages"].execute(frames=f, start=0, count=0).args[0]
         for f in (frames, back)

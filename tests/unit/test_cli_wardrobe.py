@@ -62,8 +62,8 @@ def test_a_repainted_crop_goes_back_and_is_measured(folder, capsys, matte):
     options = ["--generated", write(folder / "blue.mkv", blue), "--matte", matte, "--seam", "none", "--loop"]
     found = run(capsys, "composite", *COMMON, *options, "--out", str(made))
     assert found["frames"] == 22
-    assert (found["outside_changed_px"] == 0) == (matte == "hard")  # colour_line cleans the hands' edge
-    assert (found["occluder_changed_px"] == 0) == (matte == "hard")
+    assert found["outside_changed_px"] == 0
+    assert (found["occluder_changed_px"] == 0) == (matte == "hard")  # colour_line cleans the hands' edge
     assert found["psnr_inside"] < 15
     assert found["loop_jump"] < 2
     shown = frames(made).astype(int)
