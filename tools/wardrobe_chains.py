@@ -11,12 +11,12 @@ def sample() -> dict:
     """The chain round the sample clip; a blend with a colour stands where a sampler goes."""
     return {
         "11": ("TalkingHeadSampleClip", "Sample Clip", {"clip": "presenter"}),
-        "162": (W + "SubtractOccluders", "Dress grown by 4 px, hands taken out", {
-            "mask": ("11", 2), "occluders": ("11", 3), "grow_px": 4}),
+        "162": (W + "SubtractOccluders", "Dress grown by 8 px, hands taken out", {
+            "mask": ("11", 2), "occluders": ("11", 3), "grow_px": 8}),
         "19": (W + "SubjectCrop", "One box for the whole clip", {
             "images": ("11", 0), "mask": ("162", 0), "align": 8}),
         "24": (W + "PixelMask", "For the compositor: soft to the inside", {
-            "mask": ("19", 1), "feather_px": 1, "stitch": ("19", 2)}),
+            "mask": ("19", 1), "feather_px": 4, "stitch": ("19", 2)}),
         "23": (W + "LatentMask", "For a sampler: whole cells", {"mask": ("19", 1), "grid": "sd"}),
         "194": ("PreviewImage", "What a sampler would draw anew", {"images": ("23", 1)}),
         "20": ("EmptyImage", "New colour", {
@@ -25,8 +25,9 @@ def sample() -> dict:
             "image1": ("19", 0), "image2": ("20", 0), "blend_factor": 0.8, "blend_mode": "normal"}),
         "35": (W + "Composite", "Only the dress changes", {
             "source": ("11", 0), "generated": ("31", 0), "stitch": ("19", 2), "mask": ("24", 0)}),
-        "180": (W + "Repaste", "Real hands on top", {
-            "base": ("35", 0), "source": ("11", 0), "occluders": ("162", 1), "matte": "hard"}),
+        "180": (W + "Repaste", "Real hands on top, their edge cleaned", {
+            "base": ("35", 0), "source": ("11", 0), "occluders": ("162", 1), "stitch": ("19", 2), "generated": ("31", 0),
+            "matte": "colour_line", "band_px": 4}),
     }  # fmt: skip
 
 
@@ -48,7 +49,8 @@ def clip_and_tracker(what: str, keep: str) -> dict:
         "12": ("GetVideoComponents", "Frames and sound", {"video": ("11", 0)}),
         "13": ("CLIPTextEncode", "Words: what is painted", {"clip": ("10", 1), "text": what}),
         "14": ("CLIPTextEncode", "Words: what stays", {"clip": ("10", 1), "text": keep}),
-        "18": ("TalkingHeadImagesToFrames", "Full frames as a stream", {"image": ("12", 0), "fps": "24"}),
+        "21": ("PreviewAny", "Frames a second of the clip", {"source": ("12", 2)}),
+        "18": ("TalkingHeadImagesToFrames", "Full frames as a stream", {"image": ("12", 0), "fps": ("21", 0)}),
     }
 
 
@@ -93,7 +95,7 @@ def masked_latent(images: tuple, mask: tuple) -> dict:
         "61": ("VAEEncodeAudio", "Sound as latent", {"audio": ("12", 1), "vae": ("41", 0)}),
         "62": (W + "ApplyLatentMask", "Latent with its mask; the sound is kept", {
             "video_latent": ("60", 0), "latent_mask": ("23", 0), "audio_latent": ("61", 0), "audio_mode": "keep",
-            "fps": 24.0}),
+            "fps": ("12", 2)}),
     }  # fmt: skip
 
 
@@ -115,15 +117,42 @@ def back(name: str, generated: tuple, band: int = 4) -> dict:
     }  # fmt: skip
 
 
+def looks() -> dict:
+    """What is worth a look before the sampler runs, and what the nodes have to say."""
+    return {
+        "220": ("ImageFromBatch", "First frame of the box", {"image": ("19", 0), "batch_index": 0, "length": 1}),
+        "221": ("PreviewImage", "The box", {"images": ("220", 0)}),
+        "222": ("MaskToImage", "Paint as a picture", {"mask": ("162", 0)}),
+        "223": ("ImageFromBatch", "Its first frame", {"image": ("222", 0), "batch_index": 0, "length": 1}),
+        "224": ("PreviewImage", "What is painted", {"images": ("223", 0)}),
+        "225": ("PreviewImage", "What the sampler draws anew", {"images": ("23", 1)}),
+        "226": ("PreviewAny", "Subject Crop says", {"source": ("19", 6)}),
+        "227": ("PreviewAny", "Subtract Occluders says", {"source": ("162", 2)}),
+        "228": ("PreviewAny", "Seam Blend says", {"source": ("111", 1)}),
+    }  # fmt: skip
+
+
 def cache(node: str, mask: tuple, key: str, title: str, images: tuple = ("19", 0)) -> dict:
-    return {node: (W + "MaskCache", title, {"images": images, "mask": mask, "key": key})}
+    """A Mask Cache `node` and whether it found its mask on disk, whose number is 80 higher."""
+    return {
+        node: (W + "MaskCache", title, {"images": images, "mask": mask, "key": key}),
+        str(int(node) + 80): ("PreviewAny", f"{title}: from disk?", {"source": (node, 2)}),
+    }
 
 
 NEEDS = (
     "**Needs ComfyUI 0.35 or newer** (0.34 renders gray inside the mask) and these files below `ComfyUI/models`:\n\n"
     "- `checkpoints/`: sam3.1_multiplex_fp16\n- `vae/`: the two of H3\n- `diffusion_models/`: H3 ref2va\n"
     "- `text_encoders/`: qwen3vl_32b for H3\n- `loras/`: the 4-step turbo LoRA, or bypass it and take 20 steps\n\n"
-    "Names vary: choose yours in the loaders. Clip: `input/presenter.mp4` at 24 fps, 17k+5 frames (124, 141, 158, 175 ...)."
+    "Names vary: choose yours in the loaders. Clip: `input/presenter.mp4` at 24 fps, 17k+5 frames (124, 141, 158, 175 ...).\n\n"
+    "**0.3.75 is older than 0.19**: ComfyUI went from 0.3.x to 0.4, ... "
+    "0.35. Where the files come from, and what is not known: "
+    "[wardrobe](https://github.com/talkinghead/ComfyUI-TalkingHead/blob/main/web/docs/wardrobe.md#files)."
+)
+SILENT = "**A clip without sound:** take the link off `audio_latent` of 62 and off `audio` of 191, and delete 61."
+LOOK_FIRST = (
+    "**Look before you sample.** Select the three previews here and press the play button above them: only what they need runs, "
+    "SAM3 and the video VAE, but not the sampler."
 )
 CACHED = (
     "The caches spare SAM3 the next time. They know the pictures and `key` alone: when you change the words or a tracker's "
@@ -144,6 +173,7 @@ def crop_and_masks(words: dict, infill: bool) -> dict:
     if infill:
         nodes["117"] = (W + "MaskInfill", "Frames the tracker lost, repaired", {
             "mask": mask, "images": ("19", 0), "stride": 4, "mode": "stabilise", "max_gap": 4})  # fmt: skip
+        nodes["119"] = ("PreviewAny", "Mask Infill says", {"source": ("117", 1)})
         mask = ("117", 0)
     nodes |= cache("118", mask, f"sam3.1 | {what} | 0.25 4 4", f"{title}, kept on disk")
     nodes |= cache("153", ("151", 0), f"sam3.1 | {keep} | 0.25 6 1", "What stays, kept on disk")
@@ -164,7 +194,7 @@ def ghosts() -> dict:
     """The hands of the finished frames, tracked in the same box, against the source's."""
     nodes = {
         "210": (W + "SubjectCrop", "The same box of the result", {
-            "images": ("180", 1), "mask": ("16", 0), "align": 32, "frame_rule": "17k+5"}),
+            "images": ("180", 1), "mask": ("16", 0), "stitch": ("19", 2)}),
     }  # fmt: skip
     nodes |= track("211", ("210", 0), ("14", 0), "Hands in the result", 6, 1)
     nodes["213"] = (W + "GhostCheck", "Hands where there were none?", {
@@ -180,19 +210,21 @@ def layout(nodes: dict, note: str, extra: list[Group]) -> list[list[Group]]:
     """The rows of the H3 graphs; nodes a variant lacks are left out."""
     plan = [
         [
-            Group("Clip", [["11", "12", "18"], [note]], GREEN),
+            Group("Clip", [["11", "12", "21", "18"], [note]], GREEN),
             Group("Words", [["10", "13", "14"]]),
             Group("One box", [["15", "16", "17", "118" if "70" in nodes else "-"], ["19", "120"]]),
-            Group("Tracked inside the box", [["115", "116", "117"], ["150", "151"], ["118", "153", CACHED]]),
-            Group("Two masks, two uses", [["162", "24"], ["23", "70"]], YELLOW),
+            Group("Tracked inside the box", [["115", "116", "117"], ["150", "151"], ["118", "153", CACHED], ["198", "233"]]),
+            Group("Two masks, two uses", [["162", "24"], ["23", "70", "71"]], YELLOW),
+            Group("Look before you sample", [["220", "221"], ["222", "223", "224"], ["225", LOOK_FIRST]], GREEN),
         ],
         [
             Group("MiniMax H3", [["40", "41", "43"], ["42", "44", "45"]], GRAY),
-            Group("Source as latent", [["60", "61", "62"]]),
+            Group("Source as latent", [["60", "61", "62", SILENT]]),
             Group("What to draw", [["80"], ["90"]], GREEN),
             Group("Sampler", [["91", "92", "31"], ["93", "100", "110"]], GRAY),
             Group("Back into the frames", [["112", "111", "35", "180"]], BLUE),
             Group("Film and proof", [["191"], ["200", "201"]], RED),
+            Group("What the nodes say", [["226", "227"], ["228", "119"]], RED),
             *extra,
         ],
     ]
@@ -221,7 +253,7 @@ def h3() -> Graph:
     )
     nodes = clip_and_tracker(words["what"], words["keep"]) | crop_and_masks(words, infill=False) | models()
     nodes |= masked_latent(("19", 0), ("162", 0)) | sampler(prompt, "outfit.png", SIZE, ("62", 0)) | seam()
-    nodes |= back("wardrobe_h3_sam3", ("111", 0)) | ghosts()
+    nodes |= back("wardrobe_h3_sam3", ("111", 0)) | ghosts() | looks()
     extra = [Group("No second pair of hands", [["210"], ["211", "212"], ["213", "214"]], RED)]
     return Graph("wardrobe_h3_sam3", nodes, layout(nodes, f"{NEEDS}\n\n{UNPROVEN}", extra))
 
@@ -242,7 +274,7 @@ def hair() -> Graph:
     )
     nodes = clip_and_tracker(words["what"], words["keep"]) | crop_and_masks(words, infill=True) | models()
     nodes |= masked_latent(("19", 0), ("162", 0)) | sampler(prompt, "haircut.png", SIZE, ("62", 0)) | seam()
-    nodes |= back("hair_swap", ("111", 0), words["feather"])
+    nodes |= back("hair_swap", ("111", 0), words["feather"]) | looks()
     return Graph("hair_swap", nodes, layout(nodes, f"{note}\n\n{NEEDS}\n\n{UNPROVEN}", []))
 
 
@@ -253,16 +285,17 @@ def studio() -> Graph:
         "studio. The presenter, the camera and the light on the face stay those of the source. Nobody else is in the room."
     )
     note = (
-        "**The room instead of the clothes.** The person is tracked and everything else is painted, so the box is the whole "
-        "picture. Loop Wrap lets the sampler see over the loop's seam, Loop Close mixes both drawings of it; for a clip that "
-        "is no loop bypass both.\n\n`colour_line` takes the old room out of hair and shoulders' edges."
+        "**The room instead of the clothes.** The person is tracked and everything else is painted, so the box is all that "
+        "the room touches, nearly always the whole picture.\n\nLoop Wrap lets the sampler see over the loop's seam, Loop Close "
+        "mixes both drawings of it. **A clip that is no loop:** set `min_overlap` of 70 to 0. Nothing is repeated then, and 70 "
+        "checks that the clip has 17k+5 frames. (Bypassed, neither checks it.)\n\n`colour_line` takes the old room out of hair and shoulders' edges."
     )
     nodes = clip_and_tracker(what, what) | track("15", ("12", 0), ("13", 0), "The person", 1, 1) | models()
     del nodes["14"]
     nodes |= cache("118", ("16", 0), f"sam3.1 | {what} | 0.25 1 1", "Person, kept on disk", ("12", 0))
     nodes |= {
         "17": ("InvertMask", "The room: all but the person", {"mask": ("118", 0)}),
-        "19": (W + "SubjectCrop", "The whole picture, at a size H3 takes", {
+        "19": (W + "SubjectCrop", "All that the room touches, at a size H3 takes", {
             "images": ("18", 0), "mask": ("17", 0), "align": 32, "pad_fraction": 0.0, "frame_rule": "none"}),
         "120": ("InvertMask", "The person, in the box", {"mask": ("19", 1)}),
         "162": (W + "SubtractOccluders", "Room without the person", {"mask": ("19", 1), "occluders": ("120", 0)}),
@@ -270,18 +303,19 @@ def studio() -> Graph:
             "mask": ("162", 0), "feather_px": 2, "stitch": ("19", 2)}),
         "70": (W + "LoopWrap", "Beginning repeated at the end", {
             "images": ("19", 0), "mask": ("162", 0), "frame_rule": "17k+5"}),
+        "71": ("GetImageSize", "Size and length to draw", {"image": ("70", 0)}),
         "112": (W + "LoopClose", "Both drawings of the seam mixed", {"generated": ("110", 0), "overlap": ("70", 2)}),
     }  # fmt: skip
     nodes |= masked_latent(("70", 0), ("70", 1))
-    nodes |= sampler(prompt, "studio.png", (("19", 3), ("19", 4), ("70", 3)), ("62", 0))
-    nodes |= seam(generated=("112", 0), latent=False) | back("studio_swap", ("111", 0))
+    nodes |= sampler(prompt, "studio.png", (("71", 0), ("71", 1), ("71", 2)), ("62", 0))
+    nodes |= seam(generated=("112", 0), latent=False) | back("studio_swap", ("111", 0)) | looks()
     return Graph("studio_swap", nodes, layout(nodes, f"{note}\n\n{NEEDS}\n\n{UNPROVEN}", []))
 
 
 def community() -> Graph:
     what, keep = "burgundy dress:1, shoulder strap:2", "hand:2, forearm:2"
     nodes = clip_and_tracker(what, keep) | models()
-    del nodes["18"]
+    del nodes["18"], nodes["21"]
     nodes |= track("15", ("12", 0), ("13", 0), "Garment", 4, 4) | track("150", ("12", 0), ("14", 0), "Hands", 6, 1)
     nodes |= {
         "152": ("ThresholdMask", "Hands, 0 or 1", {"mask": ("151", 0), "value": 0.5}),
@@ -301,7 +335,7 @@ def community() -> Graph:
             "mask": ("19", 1), "fill_holes": False, "expand": 0, "feather": 2}),
         "60": ("NKDAVLatent", "Picture and sound, the sound kept", {
             "images": ("19", 0), "audio": ("12", 1), "video_vae": ("40", 0), "audio_vae": ("41", 0),
-            "latent_mask": ("23", 0), "audio_mode": "keep", "fps": 24.0, "ramp_ticks": 0, "ramp_out_ticks": 0,
+            "latent_mask": ("23", 0), "audio_mode": "keep", "fps": ("12", 2), "ramp_ticks": 0, "ramp_out_ticks": 0,
             "ramp_shape": "cosine"}),
         "70": ("GetImageSize", "Size of the crop", {"image": ("19", 0)}),
         "35": ("MVEx_SubjectUncrop", "Back into the frames", {

@@ -25,16 +25,19 @@ W = "TalkingHeadWardrobe"
 def core_cpu() -> Graph:
     nodes = sample() | {
         "200": (W + "Metrics", "Proof: what changed where", {
-            "source": ("11", 0), "result": ("180", 0), "mask": ("162", 0), "occluders": ("162", 1), "loop": True}),
+            "source": ("11", 0), "result": ("180", 0), "stitch": ("19", 2), "mask": ("24", 0), "occluders": ("162", 1),
+            "loop": True}),
         "201": ("PreviewAny", "The numbers", {"source": ("200", 0)}),
+        "202": (W + "Metrics", "Before the edge is cleaned: hands to the bit", {
+            "source": ("11", 0), "result": ("35", 0), "stitch": ("19", 2), "mask": ("24", 0), "occluders": ("162", 1),
+            "loop": True}),
+        "203": ("PreviewAny", "The numbers before", {"source": ("202", 0)}),
         "192": ("PreviewImage", "Frames of the result", {"images": ("180", 0)}),
         "193": ("PreviewImage", "Where anything changed", {"images": ("200", 1)}),
         "190": ("TalkingHeadImagesToFrames", "Result as a stream", {"image": ("180", 0), "fps": "25"}),
         "191": ("TalkingHeadWriteVideo", "Film with the clip's sound", {
             "frames": ("190", 0), "audio": ("11", 1), "filename_prefix": "talkinghead/wardrobe_core_cpu"}),
     }  # fmt: skip
-    nodes["180"] = (W + "Repaste", "Real hands on top: 0 px change", {
-        "base": ("35", 0), "source": ("11", 0), "occluders": ("162", 1), "matte": "hard"})  # fmt: skip
     rows = [
         [
             Group("Clip and masks", [["11", NOTES["start"]]], GREEN),
@@ -44,7 +47,7 @@ def core_cpu() -> Graph:
         [
             Group("In place of the sampler", [["20", "31", NOTES["stand_in"]]], GRAY),
             Group("Back into the frames", [["35", "180", "190"]]),
-            Group("Film and proof", [["191"], ["192", "193"], ["200", "201"]], RED),
+            Group("Film and proof", [["191"], ["192", "193"], ["200", "201"], ["202", "203", NOTES["proof"]]], RED),
         ],
     ]
     return Graph("wardrobe_core_cpu", nodes, rows, {"191": (340, 790), "194": (310, 310)})
@@ -94,6 +97,10 @@ NOTES = {
     "order": (
         "Grow first, then take the hands out. The other order paints over the fingers' edges.\n\nClearance stays 0: a ring "
         "kept free round the hands shows the old garment."
+    ),
+    "proof": (
+        "Composite changes no pixel of the hands. Repaste's matte then cleans their edge: `occluder_changed_px` counts that, "
+        "`outside_changed_px` stays 0. With the matte `hard` both are 0, and a line of the old colour stays round the fingers."
     ),
     "stand_in": (
         "The whole crop turns blue, hands too, as a model repaints whole tokens. Replace both nodes by VAE Encode, "
