@@ -76,7 +76,8 @@ class LoopClose(io.ComfyNode):
 
     @classmethod
     def execute(cls, generated, overlap: int) -> io.NodeOutput:
-        return io.NodeOutput(loop_close(generated, overlap, ComfyContext()))
+        # Loop Wrap gives 0 for a clip that is no loop: nothing was repeated.
+        return io.NodeOutput(loop_close(generated, overlap, ComfyContext()) if overlap else generated)
 
 
 NODES = [LoopWrap, LoopClose]

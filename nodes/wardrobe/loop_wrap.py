@@ -62,14 +62,14 @@ def loop_close(generated: torch.Tensor, overlap: int, ctx: RunContext | None = N
     """Return the T frames of a loop from T + `overlap` generated ones.
 
     Frame i below `overlap` is (1-a) * generated[T+i] + a * generated[i] with a = (i+1) / (overlap+1); the others are
-    generated[i], untouched; with 0 all are. On a drifting signal the step over the seam falls from 12.5 to 0.9 of an ordinary one.
+    generated[i], untouched. On a drifting signal the step over the seam falls from 12.5 to 0.9 of an ordinary one.
     """
     node = "Wardrobe Loop Close"
     generated = check_images(node, "generated", generated)
     n = len(generated) - overlap
-    if overlap < 0 or n < overlap:
+    if overlap < 1 or n < overlap:
         got = f"{overlap} for {len(generated)} frames"
-        raise problem(node, "overlap", got, "that of Loop Wrap, from 0 to half of the frames")
+        raise problem(node, "overlap", got, "that of Loop Wrap, from 1 to half of the frames")
     made = generated[:n].clone()
     for span in spans(overlap, ctx):
         for i in range(span.start, span.stop):

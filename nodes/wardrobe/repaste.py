@@ -138,7 +138,7 @@ def _lay_over(
     if where is None:
         return
     area, photo, hands = area[where], photo[where], hands[where]
-    before = as_float(area).cpu()
+    before = as_float(area).cpu().clone()  # `area` is written to below
     old = as_float(photo).cpu()
     # The bits themselves, never through another format.
     same = photo.dtype == area.dtype
@@ -154,7 +154,7 @@ def _lay_over(
         under = before if new is None else new[where]
         edge = hands & (weight < 1)
         made = torch.lerp(under, old, weight[..., None])
-        if new is None and torch.equal(before[edge], old[edge]):
+        if new is None and bool(edge.any()) and torch.equal(before[edge], old[edge]):
             ctx.warn(
                 "the matte soft changes nothing: base has the source's hands already (Subtract Occluders), so they fade into "
                 "themselves; connect stitch and generated"

@@ -159,7 +159,10 @@ def test_no_line_of_the_old_dress_is_left_round_the_fingers(dressed):
     """Old: red above blue. With the feather alone, without a matte, it is 32 % on such a scene."""
     _, frames, _ = dressed
     hands = mask_file("hands")
-    near = np.stack([cv2.dilate(h.astype(np.uint8), np.ones((7, 7), np.uint8)) > 0 for h in hands]) & frames["paint"]
+    near = (
+        np.stack([cv2.dilate(h.astype(np.uint8), np.ones((7, 7), np.uint8)) > 0 for h in hands])
+        & frames["paint"]
+    )
     red, _, blue = (frames["result"][..., c][near].astype(int) for c in range(3))
     assert (red > blue + 15).mean() < 0.01
 

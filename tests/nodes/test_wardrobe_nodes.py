@@ -237,3 +237,38 @@ def test_loops_infill_and_mouths(run, node_classes):
     masks = run("MouthMask", avatar=avatar)[0]
     assert masks.shape == (avatar.info.n_frames, avatar.info.size[1], avatar.info.size[0])
     assert float(masks.max()) == 1
+
+
+def test_another_crops_boxes_are_cut_again(run):
+    images, garment, hands = clip()
+    crop, mask, stitch, width, height, frames, _ = run("SubjectCrop", images=images, mask=garment)
+    again = run("SubjectCrop", images=1 - images, mask=hands, align=8, mode="tracked", stitch=stitch)
+    assert torch.equal(again[0], 1 - crop)
+    assert torch.equal(again[1], boxed(stitch, hands))
+    assert again[2] is stitch
+    assert again[3:6] == (width, height, frames)
+    assert "boxes: those of stitch" in again[6]
+    made = run("Composite", source=images, generated=1 - crop, stitch=stitch, mask=mask, occluders=hands)[0]
+    line = run("Repaste", base=made, source=images, occluders=hands, stitch=stitch, generated=1 - crop)[0]
+    found = json.loads(
+        run("Metrics", source=images, result=line, mask=mask, stitch=stitch, occluders=hands)[0]
+    )
+    assert found["outside_changed_px"] == 0
+    assert found["occluder_changed_px"] > 0
+
+
+def test_the_nodes_are_the_ones_that_leave_no_ring(classes):
+    """A fresh Repaste has the matte that the pages recommend."""
+    [matte] = [i for i in classes["Repaste"].GET_SCHEMA().inputs if i.id == "matte"]
+    assert matte.default == "colour_line"
+    assert list(matte.options) == ["hard", "soft", "colour_line"]
+
+
+def test_a_clip_that_is_no_loop_goes_through_both_loop_nodes(run):
+    images, garment, _ = clip(9)
+    wrapped, mask, overlap, frames = run(
+        "LoopWrap", images=images, mask=garment, frame_rule="4k+1", min_overlap=0
+    )
+    assert (overlap, frames) == (0, 9)
+    assert torch.equal(mask, garment)
+    assert torch.equal(run("LoopClose", generated=wrapped, overlap=overlap)[0], images)

@@ -236,3 +236,57 @@ def test_the_unused_kind_of_full_frames_says_where_the_others_are(graph):
     _, sent = execute(graph, prompt)
     said = [d["exception_message"] for event, d in sent if event == "execution_error"]
     assert said == ["Execution Blocked: the full frames came as IMAGE, so they leave at the output images"]
+
+
+@pytest.mark.parametrize("key", ["", "  "])
+@pytest.mark.parametrize("mode", ["auto", "refresh"])
+def test_an_empty_key_is_refused_before_anything_runs(graph, key, mode):
+    """Two caches on the same pictures would give out each other's masks."""
+    good, _, _, errors = validate(graph, cache_prompt(key=key, mode=mode))
+    assert not good
+    assert "Wardrobe Mask Cache: key is empty; expected what is tracked" in str(errors["3"])
+
+
+def test_an_empty_key_is_known_late_if_it_is_linked_and_not_asked_for_where_it_has_no_say(graph):
+    prompt = cache_prompt(key=["5", 0], subfolder="linked") | {"5": node("WardrobeTestAnything", value="")}
+    executor, sent = execute(graph, prompt)
+    said = [d["exception_message"] for event, d in sent if event == "execution_error"]
+    assert not executor.success
+    assert "key is empty" in said[0]
+    assert graph.calls["track"] == 0
+    execute(graph, cache_prompt(key="", mode="bypass"))
+    assert graph.calls["track"] == 1
+
+
+def test_masks_of_two_words_on_the_same_pictures_stay_apart(graph):
+    prompt = cache_prompt(0.2, key="dress", subfolder="two")
+    prompt |= {
+        "12": node("WardrobeTestTrack", images=["1", 0], value=0.8),
+        "13": node(
+            "TalkingHeadWardrobeMaskCache", **(prompt["3"]["inputs"] | {"mask": ["12", 0], "key": "hands"})
+        ),
+    }
+    for _ in range(2):
+        execute(graph, prompt)
+        first = graph.calls["end"]
+        prompt["4"]["inputs"]["value"] = ["13", 0]
+        execute(graph, prompt)
+        assert float(first.mean()) > 0.6 > 0.4 > float(graph.calls["end"].mean())
+        prompt["4"]["inputs"]["value"] = ["3", 0]
+
+
+def test_a_mask_video_needs_no_tracker(graph, comfy_base):
+    prompt = cache_prompt(subfolder="alone", save_video=True)
+    execute(graph, prompt)
+    [path] = (comfy_base / "output" / "alone").glob("*.mkv")
+    (comfy_base / "input" / "alone.mkv").write_bytes(path.read_bytes())
+    first = graph.calls["end"]
+    del prompt["2"], prompt["3"]["inputs"]["mask"]
+    prompt["3"]["inputs"] |= {"file": "alone.mkv", "key": ""}
+    execute(graph, prompt)
+    assert torch.equal(graph.calls["end"], first)
+    prompt["3"]["inputs"] |= {"file": "", "key": "nothing there"}
+    executor, sent = execute(graph, prompt)
+    said = [d["exception_message"] for event, d in sent if event == "execution_error"]
+    assert not executor.success
+    assert "mask is not connected; expected the tracker's mask" in said[0]
