@@ -169,8 +169,8 @@ class _Facts:
         self.slit: tuple[float, int] | None = None
 
     def add(self, garment: np.ndarray, wanted: np.ndarray, hands: np.ndarray, kept: np.ndarray) -> None:
-        covered = hands & (garment | _between(garment))
-        whole = int((garment | covered).sum())
+        covered = hands & _between(garment)
+        whole = int(garment.sum()) + int((covered & ~garment).sum())
         self.garment += int(wanted.sum())
         self.hands += int(hands.sum())
         self.paint += int(kept.sum())
@@ -210,8 +210,9 @@ class _Facts:
 
 def _between(garment: np.ndarray) -> np.ndarray:
     """Return bool (H,W): pixels that have garment on both sides in their row. A tracker's garment has the hands cut out."""
-    left = np.logical_or.accumulate(garment, 1)
-    return left & np.logical_or.accumulate(garment[:, ::-1], 1)[:, ::-1]
+    columns, last = np.arange(garment.shape[1]), garment.shape[1] - 1
+    left, right = garment.argmax(1), last - garment[:, ::-1].argmax(1)
+    return garment.any(1)[:, None] & (columns >= left[:, None]) & (columns <= right[:, None])
 
 
 def _runs_text(percents: list[float]) -> str:
@@ -253,6 +254,8 @@ def _gap(paint: np.ndarray, hands: np.ndarray, limit: int) -> int | None:
     row, first, last = row[inner], first[inner], last[inner]
     both = hands[row, first - 1] & hands[row, last]
     row, first, last = row[both], first[both], last[both]
+    if len(row) < SLIT_ROWS:
+        return None
     marks = np.zeros((paint.shape[0], width + 1), np.int8)
     np.add.at(marks, (row, first), 1)
     np.add.at(marks, (row, last), -1)
