@@ -43,7 +43,7 @@ class SubtractOccluders(io.ComfyNode):
                     "grow_px",
                     0,
                     (-SHAPE_LIMIT_PX, SHAPE_LIMIT_PX),
-                    "Pixels the garment grows, a disc; 4 to 8 swallow the old hem. Below 0 it shrinks.",
+                    "Pixels the garment grows, a disc: at least Pixel Mask's feather, 8 swallow the old hem. Below 0 it shrinks.",
                 ),
                 whole_input(
                     "clearance_px",
