@@ -81,16 +81,17 @@ class NormalizeText(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, glossary: str) -> bool | str:
+    def validate_inputs(cls, glossary: str | None = NO_GLOSSARY) -> bool | str:
         try:
-            glossary_of(glossary)
+            if glossary is not None:
+                glossary_of(glossary)
         except ValueError as e:
             return str(e)
         return True
 
     @classmethod
-    def fingerprint_inputs(cls, glossary: str = NO_GLOSSARY, **_) -> str:
-        return "" if glossary in (NO_GLOSSARY, "") else input_stamp(glossary)
+    def fingerprint_inputs(cls, glossary: str | None = NO_GLOSSARY, **_) -> str:
+        return "" if glossary in (NO_GLOSSARY, "", None) else input_stamp(glossary)
 
     @classmethod
     def execute(
