@@ -19,6 +19,7 @@ from ..core.report import Report
 from .amount_rules import money_rules, percent_rules, unit_rules
 from .code_rules import code_rules
 from .date_rules import date_rules
+from .degree_rules import degree_rules
 from .detection import language_of
 from .fraction_rules import fraction_rules, power_rules
 from .glossary import Glossary, default_glossary
@@ -30,6 +31,7 @@ from .ordinal_rules import order_rules, roman_rules
 from .place_rules import party_rules, street_rules
 from .rules import Change, Draft, Rule
 from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
+from .short_number_rules import short_number_rules
 from .spans import Span, language_spans
 from .split import TAG, split_sentences
 from .symbol_rules import address_rules, dropped_rules, punctuation_rules, symbol_rules
@@ -150,7 +152,7 @@ def _stream(text: str, ways: _Ways) -> Iterator[Sentence]:
 
 def _normalized(text: str, ways: _Ways) -> Iterator[Sentence]:
     languages: tuple[str, ...] = ()
-    cut = list(split_sentences(text, ways.locale.language))
+    cut = list(split_sentences(text, ways.locale.language, ways.glossary))
     for i, (source, ends) in enumerate(cut):
         done, languages = _normalize_sentence(source, ways, languages)
         if ends and i < len(cut) - 1 and re.search(r"[^\W_]\s*$", TAG.sub("", done.text)):
@@ -216,7 +218,9 @@ def _rules(locale: Locale, glossary: Glossary, nouns: bool) -> tuple[Rule, ...]:
         *date_rules(locale),
         *time_rules(locale),
         *telephone_rules(locale),
+        *short_number_rules(locale),
         scaled_units(locale),
+        *degree_rules(locale),
         *unit_rules(locale),
         *fraction_rules(locale),
         *order_rules(locale),
