@@ -62,6 +62,17 @@ _WINDS_EN = {
 }
 
 
+_HEADED = "|".join(
+    rf"(?<=\b{word} )"
+    for word in r"mi mi\. miles mile km kilometers kilometres then [Rr]ain [Ss]now [Ss]torms [Ss]howers moving heading due".split()
+)
+"""What stands before a side of the compass: 20 mi. W of town, rain SE."""
+_SISTERS = (
+    "Mary|Maria|María|Teresa|Theresa|Joan|Helen|Margaret|Catherine|Elizabeth|Anne?|Agnes|Bernadette|Carol|Patricia|Barbara|Rose"
+    "|Jean|Simone|Miriam|Clare|Lucy|Monica|Josephine|Norma|Susan|Sarah|Ruth|Angela|Julia"
+)
+
+
 def _named(match: re.Match) -> bool:
     """Return whether a name or a number stands before a match: Wall St., 5th St., not "in St. Paul"."""
     before = re.search(r"([\w'’.-]+)\s$", left_of(match))
@@ -71,6 +82,14 @@ def _named(match: re.Match) -> bool:
     if word[0].isdigit():
         return True
     return word[0].isupper() and word.lower().rstrip(".") not in FUNCTION_EN | PLAIN["en"] and word[-1] != "."
+
+
+_CROSSED = re.compile(
+    r"\b(?:cruz\w+|río|tráfico|tránsito|circulación|corte|cortado|obras|sobre|bajo|atasco|calle|barrio|paseo|puente|en el|por el"
+    r"|desde el|hasta el|junto al)\b",
+    re.IGNORECASE,
+)
+_OFFICES = r"\sdel?\s(?:la\s|el\s)?(?:República|Gobierno|Junta|Generalitat|Comunidad|Congreso|Senado|Xunta|Diputación|Cámara|Gobierno|Tribunal|club|Real|comité|[A-Z]{2,})"
 
 
 def _goes_on(match: re.Match) -> str:
@@ -90,10 +109,14 @@ def street_rules(locale: Locale) -> list[Rule]:
         def day(match: re.Match) -> str:
             return f"{cardinal(int(match['n']), locale)}-M"
 
+        def bridge(match: re.Match) -> str | None:
+            return "Puente" if _CROSSED.search(left_of(match)) and not re.match(_OFFICES, right_of(match)) else None
+
         def don(match: re.Match) -> str:
             return "Don" if starts(match) else "don"
 
         return [
+            rule("abbreviation", reason, r"(?<![\w.])Pte\.(?=\sdel?\s)", bridge),
             rule("abbreviation", reason, r"(?<![\w.])D\.(?=\s[A-ZÁÉÍÓÚÑ][a-záéíóúñ])", don),
             rule("abbreviation", reason, rf"(?<![\w.])S\.(?=\s(?:{_SANTOS})\b)", lambda m: "San"),
             rule("abbreviation", reason, r"(?<!\w)L-V(?!\w)", lambda m: "lunes a viernes"),
@@ -121,6 +144,9 @@ def street_rules(locale: Locale) -> list[Rule]:
         said = _WAYS[match["way"]]
         return said + full_stop(match, said)
 
+    def side(match: re.Match) -> str:
+        return _WINDS_EN[match["side"]] + full_stop(match, "")
+
     def saint(match: re.Match) -> str | None:
         return "Saint" if _goes_on(match) else None
 
@@ -134,7 +160,19 @@ def street_rules(locale: Locale) -> list[Rule]:
         rule("abbreviation", reason, r"(?<![\w.])St\.?(?=\s[A-Z])", saint),
         rule("abbreviation", reason, r"(?<![\w.])St\.", lambda m: "Street" + full_stop(m, "Street")),
         rule("wind", reason, rf"(?<![\w.])(?:{sides})(?=\swinds?\b)|(?<=\b[Ww]inds )(?:{sides})(?!\w)", wind),
+        rule("wind", reason, rf"(?:{_HEADED})(?P<side>{sides})(?:\.(?!\w)|(?![\w.]))", side),
+        rule("wind", reason, r"(?<=\b[Tt]he )(?P<side>[NS][EW])(?![\w.])", side),
+        rule("abbreviation", reason, rf"(?<![\w.])Sr\.(?=\s(?:{_SISTERS})\b)", lambda m: "Sister"),
+        *_born(reason),
         *_days_and_states(),
+    ]
+
+
+def _born(reason: str) -> list[Rule]:
+    """Return the rules for the years of a life: b. 1986, d. 1999."""
+    return [
+        rule("abbreviation", reason, rf"(?<![\w.]){short}\.\s?(?=(?:1\d|20)\d\d(?!\d))", lambda m, w=word: f"{w} ")
+        for short, word in (("b", "born"), ("d", "died"))
     ]
 
 

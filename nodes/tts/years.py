@@ -23,6 +23,8 @@ def is_year(match: re.Match) -> bool:
     before, after = left_of(match, "n"), right_of(match, "n")
     if not re.fullmatch(r"1\d{3}|20\d\d", match["n"]) or re.match(_YEAR_NOT, after):
         return False
+    if re.match(_MAKES, after) or _attribute(before, after):
+        return True
     if re.search(_YEAR_BEFORE, before) and not re.search(r"\b(?:one|\d)\s+in\s$", before):
         return True
     if re.match(_YEAR_AFTER, after) or _event(before, after) or re.search(r"[^\W\d_]$", before):
@@ -38,6 +40,25 @@ def is_year(match: re.Match) -> bool:
         linked > 1
         or linked == 1
         and bool(re.search(_YEAR_BEFORE, before_all) or re.match(_YEAR_AFTER, after_all))
+    )
+
+
+_MAKES = (
+    r"\s(?:Ford|Toyota|Honda|Chevrolet|Chevy|Nissan|BMW|Audi|Tesla|Jeep|Dodge|Kia|Hyundai|Subaru|Mazda|Mercedes|Volkswagen|GMC"
+    r"|Ram|Lexus|Volvo|Porsche|Buick|Cadillac|Chrysler|Lincoln|Mitsubishi|Jaguar|Ferrari)\b"
+)
+_MEASURED = (
+    r"\s(?:dollar|pound|euro|mile|meter|metre|foot|ton|tonne|watt|horsepower|square|acre|point|seat|person|man|strong|page|year|day"
+    r"|calorie|piece|word|percent|meters|metres|miles)\b"
+)
+
+
+def _attribute(before: str, after: str) -> bool:
+    """Return whether a year describes what follows: a 2019 Ford, his 2024 ruling; not a 2000 dollar fine."""
+    return bool(
+        re.search(r"\b(?:an?|his|her|their|its|my|our|that|this)\s$", before, re.IGNORECASE)
+        and re.match(r"\s[A-Za-z]", after)
+        and not re.match(_MEASURED, after)
     )
 
 
