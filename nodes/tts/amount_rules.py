@@ -204,6 +204,11 @@ def money_rules(locale: Locale) -> list[Rule]:
         value = amount(match["a"], "mil millones" if thousand else "millones", locale)
         return with_noun(value, currency.unit, locale, False)
 
+    def below_scale(match: re.Match) -> str:
+        value = amount(f"0{locale.decimal}{match['b']}", scale_of(match["scale"], locale), locale)
+        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
+        return with_noun(value, currency.unit, locale, False)
+
     def only_cents(match: re.Match) -> str:
         currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
         return sign_words(match["sign"], locale) + _cents("0", match["b"], currency, locale)
@@ -213,6 +218,12 @@ def money_rules(locale: Locale) -> list[Rule]:
     millions = rf"(?<![\w.,])\$?{_SPACE}(?P<a>{n}){_SPACE}(?P<mark>m?md[pde]|M?MD[PDE])(?!\w)"
     return [
         *([rule(name, reason, millions, say_millions)] if locale.is_es else []),
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,])(?P<sym>{signs})[.,](?P<b>\d+){_SPACE}(?P<scale>{scales})(?!\w)",
+            below_scale,
+        ),
         rule(name, reason, below_one, only_cents),
         rule(name, reason, before, say),
         rule(name, reason, before_one, say),

@@ -38,7 +38,9 @@ def _code(match: re.Match, locale: Locale, glossary: Glossary) -> str:
     """Return letters one by one and numbers as numbers; letters that are a word stay one."""
     said = ""
     figures = match["code"].translate(_SUBSCRIPTS)
-    paired = not locale.is_es or bool(re.match(rf"(?:{_AIRLINES})\d", figures) or _FLIGHT.search(left_of(match)))
+    paired = not locale.is_es or bool(
+        re.match(rf"(?:{_AIRLINES})\d", figures) or _FLIGHT.search(left_of(match))
+    )
     for piece in re.finditer(r"[A-ZÑ]+|[a-z]{3}|[a-z]|\d+", figures):
         run = piece[0]
         if run.isdigit() and re.search(r"\d-$", figures[: piece.start()]):

@@ -56,6 +56,11 @@ def _in_place(words: str, match: re.Match) -> str:
     return words if left_of(match).strip() else f"T{words[1:]}"
 
 
+def _stopped(match: re.Match, said: str | None) -> str | None:
+    """Return a date with the full stop that the dot of its month was as well (el 5 ene.)."""
+    return said and said + full_stop(match, said)
+
+
 def _two_digit(text: str) -> int:
     value = int(text)
     if len(text) == 2:
@@ -131,7 +136,7 @@ def _english_dates(locale: Locale) -> list[Rule]:
             reason,
             rf"(?<![\w.,/:$€£])(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:{_DASH}(?P<last>\d{{1,2}})(?:st|nd|rd|th)?)?"
             rf"\s(?:of\s)?{_EN_MONTH}(?:,?\s(?P<year>[12]\d{{3}}))?(?![\w%]|[.,/]\d)",
-            day_month,
+            lambda m: _stopped(m, day_month(m)),
         ),
         rule(
             name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
@@ -142,7 +147,12 @@ def _english_dates(locale: Locale) -> list[Rule]:
             rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)|(?<=[a-z.])\s[–-]\s(?=\d{{1,2}}\s{_EN_MONTH.replace('?P<month>', '?:')})",
             lambda m: " to ",
         ),
-        rule(name, reason, rf"(?<![\w.,/:$-])(?P<a>\d{{1,2}})/(?P<b>\d{{1,2}})(?![\w/%-]|[.,]\d)", lambda m: _no_year(m, locale)),
+        rule(
+            name,
+            reason,
+            r"(?<![\w.,/:$-])(?P<a>\d{1,2})/(?P<b>\d{1,2})(?![\w/%-]|[.,]\d)",
+            lambda m: _no_year(m, locale),
+        ),
         *_english_short_forms(locale),
     ]
 
@@ -157,13 +167,20 @@ _TIMED = re.compile(
 """What stands before a date without a year."""
 _NO_DATE = (
     r"\s(?:of|cups?|inch(?:es)?|miles?|acres?|teaspoons?|tablespoons?|pounds?|points?|majority|time|size|hours?|percent"
-    r"|full|empty|length|mark|cm|in|ounces?|odds)\b(?! the (?:evening|morning|afternoon))"
+    r"|full|empty|higher|lower|up|down|off|past|length|mark|cm|in|ounces?|odds)\b(?! the (?:evening|morning|afternoon))"
 )
+_CHANGED = (
+    r"\b(?:fell|fall\w*|rose|ris\w+|cut\w*|up|down|grew|grow\w*|gain\w*|lower\w*|rais\w+|increas\w+|decreas\w+|drop\w*|shr\w+"
+    r"|reduc\w+|lost|lose|mov\w+|jump\w*|slip\w*|climb\w*)\s(?:\w+\s)?by\s$"
+)
+"""Before a fraction: rates fell by 3/4."""
 
 
 def _no_year(match: re.Match, locale: Locale) -> str | None:
     """Return a date without a year behind a word of time (on 3/4); elsewhere 3/4 is a fraction."""
     if not _TIMED.search(left_of(match)) or re.match(_NO_DATE, right_of(match)):
+        return None
+    if re.search(_CHANGED, left_of(match)):
         return None
     if match[0] in ("9/11", "24/7", "7/7" if locale.british else ""):  # events with a name of their own
         return None
@@ -177,9 +194,14 @@ def _no_year(match: re.Match, locale: Locale) -> str | None:
 
 
 _PART = r"(?:and|or|to|through|at|night|morning|afternoon|evening)\b"
-_BEFORE_DAY = "(?:" + "|".join(
-    rf"(?<=\b{word} )" for word in ("on", "by", "until", "till", "through", "next", "this", "late", "early", "last", "and")
-) + r"|(?<=\d[ap]m )|(?<=[ap]\.m\. ))"
+_BEFORE_DAY = (
+    "(?:"
+    + "|".join(
+        rf"(?<=\b{word} )"
+        for word in ("on", "by", "until", "till", "through", "next", "this", "late", "early", "last", "and")
+    )
+    + r"|(?<=\d[ap]m )|(?<=[ap]\.m\. ))"
+)
 """What stands before a Sat. or Sun. that ends a sentence; the Sun is a star."""
 
 
@@ -207,13 +229,13 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
         rule(
             "abbreviation",
             "a short form is said in full",
-            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d]|,?\s{_PART})|(?=,?\s(?:\d{{1,2}}\s)?{_EN_MONTH}))",
+            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|(?<!\b[Tt]he )Sun)(?:\.(?=,?\s[A-Z\d]|,?\s{_PART})|(?=,?\s(?:\d{{1,2}}\s)?{_EN_MONTH}))",
             weekday,
         ),
         rule(
             "abbreviation",
             "a short form is said in full",
-            rf"(?:\b(?P<a>Mon|Tues?|Wed|Thu(?:rs?)?|Fri)|{_BEFORE_DAY}(?P<b>Sat|Sun))\.(?=[\"”'’)\]]*\s*$)",
+            rf"(?:\b(?P<a>Mon|Tues?|Wed|Thu(?:rs?)?|Fri)|{_BEFORE_DAY}(?P<b>Sat|Sun))\.(?=[\"”'’)\]]*\s*$|\s[a-z]|[,;:])",
             last_day,
         ),
         rule(
@@ -271,7 +293,7 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
             reason,
             rf"(?<![\w.,/:])(?P<first>(?P<day>\d{{1,2}})(?:\.?[ºo]\b|\.?º)?(?:\s?[-–]\s?(?P<last>\d{{1,2}}))?)\s(?:de\s)?"
             rf"{_ES_MONTH}(?:,?\s(?:de\s|del\s)?(?P<year>[12]\d{{3}}))?(?![\w%]|[.,/]\d)",
-            lambda m: _first_of_month(m, locale) or day_month(m),
+            lambda m: _stopped(m, _first_of_month(m, locale) or day_month(m)),
         ),
         rule(
             name,

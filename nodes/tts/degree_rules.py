@@ -11,7 +11,8 @@ from .units import UNITS
 
 _WEATHER = re.compile(
     r"\b(?:m[áa]xim[ao]s?|m[íi]nim[ao]s?|máx\.|mín\.|temperaturas?|term[óo]metros?|grados|mercurio|calor|fr[íi]o"
-    r"|fresco|heladas?|bochorno|sensación térmica|ola de|fiebre|°)",
+    r"|fresco|heladas?|bochorno|sensación térmica|ola de|fiebre|°|bajo cero|tendremos|tendrán|habrá|hará|haremos|subirán?|bajarán?"
+    r"|marcarán?|registr[a-zó]+|giró|girar|ángulos?|latitud|longitud|inclin[a-zó]+)",
     re.IGNORECASE,
 )
 _SURE = re.compile(r"[-−]\d+º|\d[.,]\d+º|\dº\s?[CF](?!\w)")
@@ -33,13 +34,20 @@ _LARGEST = 31
 """Bare ordinals beyond it are rare in news; 32º and more without a noun are degrees."""
 
 
+_SIDES = {"N": "norte", "S": "sur", "E": "este", "O": "oeste"}
+
+
 def _is_degrees(match: re.Match) -> bool:
     """Return whether a Spanish 12º is twelve degrees, by its sign, its size and the words around it."""
     number, before, after = match["a"], left_of(match), right_of(match)
     value = int(re.split("[.,]", number)[0])
     if match["sign"] or match["scale"] or not number.isdigit() or value == 0:
         return True
-    if re.match(r"\s+de\s+(?:máxima|mínima|temperatura|sensación)\b", after):
+    if match["side"] or match["b"]:
+        return True
+    if re.match(
+        r"\s+de\s+(?:máxima|mínima|temperatura|sensación|inclinación|latitud|longitud|ángulo|fiebre)\b", after
+    ):
         return True
     if _SINGULAR.search(before) or re.match(r"\s+de\b", after):  # el 2º piso, 2º de Bachillerato
         return False
@@ -48,7 +56,7 @@ def _is_degrees(match: re.Match) -> bool:
     noun = re.match(r"\s+([^\W\d_]+)", after)
     if noun and noun[1].lower() not in COMMON["es"] | _FOLLOWING and not forecast:
         return False  # 20º aniversario
-    if forecast or value > _LARGEST or not around.strip(" .\n"):
+    if forecast or value > _LARGEST or value > 9 and not around.strip(" .\n"):
         return True
     if _PLACED.search(before):
         return False
@@ -71,17 +79,21 @@ def degree_rules(locale: Locale) -> list[Rule]:
     def ordinal_sign(match: re.Match) -> str | None:
         if locale.is_es and not _is_degrees(match):
             return None
+        side = f" {_SIDES[match['side']]}" if match["side"] else ""
         if not match["b"]:
-            return quantity(match["a"], f"°{match['scale'] or ''}", locale, match["sign"])
+            return quantity(match["a"], f"°{match['scale'] or ''}", locale, match["sign"]) + side
         first = quantity(match["a"], "°", locale, match["sign"]).rpartition(" ")[0]
-        return f"{first} {locale.pick('to', 'a')} {quantity(match['b'], '°' + (match['scale'] or ''), locale)}"
+        return (
+            f"{first} {locale.pick('to', 'a')} {quantity(match['b'], '°' + (match['scale'] or ''), locale)}"
+        )
 
     name, reason = "U2 unit", "the unit in words"
     scale = "C" if locale.is_es else "[CF]"
     words = ("de", "a", "hasta") if locale.is_es else ("from", "to", "of", "below", "above", "near")
     behind = "|".join(rf"(?<=\b{word} )" for word in words)
     sign = (
-        rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{1,3}}(?:[.,]\d)?)(?:{DASH}(?P<b>\d{{1,3}}))?\s?º(?:\s?(?P<scale>[CF]))?(?!\w)"
+        rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{1,3}}(?:[.,]\d)?)(?:º?{DASH}(?P<b>\d{{1,3}}))?\s?º"
+        rf"(?:\s?(?P<scale>[CF])(?!\w)|\s?(?P<side>[NSEO])(?!\w))?(?!\w)"
     )
     return [
         rule(name, reason, sign, ordinal_sign),

@@ -134,13 +134,11 @@ def word_evidence(text: str) -> dict[str, float]:
 
 
 _QUOTED = re.compile(r"[\"“«„][^\"“”«»„]*[\"”»“]")
-_ASIDE = 0.25
+_ASIDE = 0.1
 """What a word in a quotation weighs when words around it speak: a Spanish report may quote English."""
 
 
-def outweighed(
-    text: str, words: list[tuple[re.Match, str, float]]
-) -> list[tuple[re.Match, str, float]]:
+def outweighed(text: str, words: list[tuple[re.Match, str, float]]) -> list[tuple[re.Match, str, float]]:
     """Return the weighed words of `text`, those in quotations lighter if at least two words outside tell something."""
     quotes = [m.span() for m in _QUOTED.finditer(text)]
     inside = [any(a <= w.start() < b for a, b in quotes) for w, _, _ in words]

@@ -16,7 +16,10 @@ _SIDES = {
     **{"N": "North", "S": "South", "E": "East", "W": "West"},
     **{"NE": "Northeast", "NW": "Northwest", "SE": "Southeast", "SW": "Southwest"},
 }
-_COUNTRIES = r"(?:Korea|Dakota|Carolina|America|Africa|Ireland|Virginia|Sudan|Bank|Coast|Side|End|Atlantic|Pacific)"
+_COUNTRIES = (
+    r"(?:Korea|Dakota|Carolina|America|Africa|Ireland|Virginia|Sudan|Bank|Coast|Side|End|Atlantic|Pacific)"
+)
+_REGION = r"(?<![\w.])(?P<side>[NSEW])\.(?=\s(?:Koreans?|Korea|Dakota|Carolina|Africans?|Africa|Virginia|Coast|Side)\b)"
 _STATES = (
     r"(?:Ala|Ariz|Ark|Calif|Colo|Conn|Del|Fla|Ga|Ill|Ind|Kan|Ky|La|Md|Mass|Mich|Minn|Miss|Mo|Mont|Neb|Nev|N\.H|N\.J|N\.M|N\.Y"
     r"|N\.C|N\.D|Okla|Ore|Pa|R\.I|S\.C|S\.D|Tenn|Tex|Vt|Va|Wash|W\.Va|Wis|Wyo|D\.C)\."
@@ -60,7 +63,9 @@ def house_rules(locale: Locale) -> list[Rule]:
         return ", ".join(digit_words(part, locale) for part in match[0].split("-"))
 
     def way(match: re.Match) -> str:
-        said = {"Ave": "Avenue", "St": "Street", "Blvd": "Boulevard", "Rd": "Road", "Pl": "Place"}[match["way"]]
+        said = {"Ave": "Avenue", "St": "Street", "Blvd": "Boulevard", "Rd": "Road", "Pl": "Place"}[
+            match["way"]
+        ]
         return said + full_stop(match, said)
 
     number = r"(?<![\w.,$€£#/:-])(?P<n>\d{3,5})"
@@ -70,6 +75,7 @@ def house_rules(locale: Locale) -> list[Rule]:
     reason = "a house number as it is called"
     return [
         rule("address", reason, rf"{number}\s{side}(?=\s(?!{_COUNTRIES}){name})", sided),
+        rule("abbreviation", "a short form is said in full", _REGION, side_only),
         rule("address", reason, rf"(?<=[\w,] ){side}(?=\s{street}\s{_WAYS})", side_only),
         rule("address", reason, rf"{number}(?=\s(?:(?:North|South|East|West)\s)?{street}\s{_WAYS})", plain),
         rule(

@@ -64,7 +64,7 @@ _WINDS_EN = {
 
 _HEADED = "|".join(
     rf"(?<=\b{word} )"
-    for word in r"mi mi\. miles mile km kilometers kilometres then [Rr]ain [Ss]now [Ss]torms [Ss]howers moving heading due".split()
+    for word in r"mi mi\. ft ft\. feet yards meters blocks miles mile km kilometers kilometres then [Rr]ain [Ss]now [Ss]torms [Ss]howers moving heading due".split()
 )
 """What stands before a side of the compass: 20 mi. W of town, rain SE."""
 _SISTERS = (
@@ -85,7 +85,7 @@ def _named(match: re.Match) -> bool:
 
 
 _CROSSED = re.compile(
-    r"\b(?:cruz\w+|río|tráfico|tránsito|circulación|corte|cortado|obras|sobre|bajo|atasco|calle|barrio|paseo|puente|en el|por el"
+    r"\b(?:cruz\w+|río|tráfico|tránsito|circulación|corte|cortado|obras|atasco|cierra|cerrado|río|bajo el|sobre el|en el|por el"
     r"|desde el|hasta el|junto al)\b",
     re.IGNORECASE,
 )
@@ -110,12 +110,19 @@ def street_rules(locale: Locale) -> list[Rule]:
             return f"{cardinal(int(match['n']), locale)}-M"
 
         def bridge(match: re.Match) -> str | None:
-            return "Puente" if _CROSSED.search(left_of(match)) and not re.match(_OFFICES, right_of(match)) else None
+            return (
+                "Puente"
+                if _CROSSED.search(left_of(match) + right_of(match))
+                and not re.match(_OFFICES, right_of(match))
+                else None
+            )
 
         def don(match: re.Match) -> str:
             return "Don" if starts(match) else "don"
 
         return [
+            rule("abbreviation", reason, r"(?<![\w.])M[ií]n\.(?=:?\s(?:de\s)?[-−]?\d)", lambda m: "Mínima"),
+            rule("abbreviation", reason, r"(?<![\w.])M[aá]x\.(?=:?\s(?:de\s)?[-−]?\d)", lambda m: "Máxima"),
             rule("abbreviation", reason, r"(?<![\w.])Pte\.(?=\sdel?\s)", bridge),
             rule("abbreviation", reason, r"(?<![\w.])D\.(?=\s[A-ZÁÉÍÓÚÑ][a-záéíóúñ])", don),
             rule("abbreviation", reason, rf"(?<![\w.])S\.(?=\s(?:{_SANTOS})\b)", lambda m: "San"),
@@ -151,7 +158,7 @@ def street_rules(locale: Locale) -> list[Rule]:
         return "Saint" if _goes_on(match) else None
 
     def wind(match: re.Match) -> str:
-        return _WINDS_EN[match[0]]
+        return _WINDS_EN[match[0].rstrip(".")]
 
     ways = "|".join(_WAYS)
     sides = "|".join(sorted(_WINDS_EN, key=len, reverse=True))
@@ -159,7 +166,12 @@ def street_rules(locale: Locale) -> list[Rule]:
         rule("abbreviation", reason, rf"(?<=[\w'’] )(?P<way>{ways})(?:\.|(?=,|\s*$))", way),
         rule("abbreviation", reason, r"(?<![\w.])St\.?(?=\s[A-Z])", saint),
         rule("abbreviation", reason, r"(?<![\w.])St\.", lambda m: "Street" + full_stop(m, "Street")),
-        rule("wind", reason, rf"(?<![\w.])(?:{sides})(?=\swinds?\b)|(?<=\b[Ww]inds )(?:{sides})(?!\w)", wind),
+        rule(
+            "wind",
+            reason,
+            rf"(?<![\w.])(?:{sides})(?=\swinds?\b)|(?<=\b[Ww]inds )(?:{sides})(?:\.(?=\s[a-z\d])|(?!\w))",
+            wind,
+        ),
         rule("wind", reason, rf"(?:{_HEADED})(?P<side>{sides})(?:\.(?!\w)|(?![\w.]))", side),
         rule("wind", reason, r"(?<=\b[Tt]he )(?P<side>[NS][EW])(?![\w.])", side),
         rule("abbreviation", reason, rf"(?<![\w.])Sr\.(?=\s(?:{_SISTERS})\b)", lambda m: "Sister"),
@@ -171,7 +183,12 @@ def street_rules(locale: Locale) -> list[Rule]:
 def _born(reason: str) -> list[Rule]:
     """Return the rules for the years of a life: b. 1986, d. 1999."""
     return [
-        rule("abbreviation", reason, rf"(?<![\w.]){short}\.\s?(?=(?:1\d|20)\d\d(?!\d))", lambda m, w=word: f"{w} ")
+        rule(
+            "abbreviation",
+            reason,
+            rf"(?<![\w.]){short}\.\s?(?=(?:1\d|20)\d\d(?!\d))",
+            lambda m, w=word: f"{w} ",
+        )
         for short, word in (("b", "born"), ("d", "died"))
     ]
 

@@ -70,7 +70,9 @@ def starts(match: re.Match, group: str | int = 0) -> bool:
 
 def joint(match: re.Match, locale: Locale) -> str:
     """Return the word for the dash of a range: "to", "a"; "and", "y" behind "between"."""
-    if re.search(locale.pick(r"\bbetween\s+$", r"\bentre(?:\s+las?|\s+los)?\s+$"), left_of(match), re.IGNORECASE):
+    if re.search(
+        locale.pick(r"\bbetween\s+$", r"\bentre(?:\s+las?|\s+los)?\s+$"), left_of(match), re.IGNORECASE
+    ):
         return locale.pick("and", "y")
     return locale.pick("to", "a")
 

@@ -56,13 +56,13 @@ _TIDY = [
 ]
 
 
-def with_capital(text: str, source: str) -> str:
-    """Return a full sentence with a capital where its first word was a number or a sign before."""
+def with_capital(text: str, source: str, cut: bool = False) -> str:
+    """Return a full sentence with a capital where its first word was a number, a sign or what was left out (cut)."""
     first = re.search(r"[^\W_]", TAG.sub(lambda m: " " * len(m[0]), text))
     if first is None or not first[0].islower() or not re.search(r"[.!?…][\"'»”’)]*\s*$", TAG.sub("", source)):
         return text
     start = re.search(r"[^\s\"'“‘«(¿¡—–*_-]", TAG.sub("", source))
-    if start is None or start[0].isalpha():
+    if start is None or start[0].isalpha() and not (cut and start[0].isupper()):
         return text
     return text[: first.start()] + first[0].upper() + text[first.end() :]
 
@@ -119,7 +119,7 @@ _OPENING = {
     "en": frozenset(
         """read watch listen stay see visit call meanwhile still however also next later earlier elsewhere officials police
         details updates tune join follow click look wait come go find learn check thanks thank welcome sorry here there
-        another every each many most several few both neither either once twice today tonight tomorrow yesterday""".split()
+        another every each many most several few both rain snow winds skies temperatures highs lows neither either once twice today tonight tomorrow yesterday""".split()
     ),
     "es": frozenset(
         """buenas buenos buen buena gracias lea leer vea ver escuche siga sigue sigan además mientras también después luego
@@ -138,7 +138,11 @@ def _small(text: str, language: str) -> str:
         return text
     lower = word[1].lower()
     known = PLAIN[language] | _OPENING[language]
-    named = language == "en" and lower in _DAYS_EN or bool(word[2] and word[2].isupper() and lower not in COMMON[language])
+    named = (
+        language == "en"
+        and lower in _DAYS_EN
+        or bool(word[2] and word[2].isupper() and lower not in COMMON[language])
+    )
     if lower not in known or named:
         return text
     at = word.start(1)

@@ -13,13 +13,13 @@ _ENDERS = frozenset(
 )
 """Short forms that end a sentence as often as not: sentencex decides."""
 _CALENDAR = re.compile(
-    r"\b(?:Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun|ene|feb|abr|jun|jul|ago|sept?|oct|nov|dic"
+    r"\b(?:Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|(?<!\b[Tt]he )Sun|ene|feb|abr|jun|jul|ago|sept?|oct|nov|dic"
     r"|lun|mié|jue|vie|sáb|dom)\.$"
 )
-_DATED = (
-    r"\s*(?:[\d'’]|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b|Night|Morning|Afternoon|Evening|[A-Z]{2,}\b)"
+_DATED = r"\s*(?:[\d'’]|(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\b|Night|Morning|Afternoon|Evening|[A-Z]{2,}\b)"
+_DETERMINED = re.compile(
+    r"(?:\b(?:the|an?|its|their|our|his|her|this|last|next)|['’]s)\s\w+\.$", re.IGNORECASE
 )
-_DETERMINED = re.compile(r"(?:\b(?:the|an?|its|their|our|his|her|this|last|next)|['’]s)\s\w+\.$", re.IGNORECASE)
 _TITLES = re.compile(
     r"(?<![\w.])(?:Mrs?|Ms|Mx|Drs?|Prof|Gov|Sens?|Reps?|Gen|Lt|Col|Maj|Capt|Cmdr|Sgt|Cpl|Adm|Amb|Det|Insp|Atty|Asst|Rev|Hon|Pres"
     r"|Messrs|St|Mt|Ft|Sra?s?|Srta|Dra?|Gral|Cnel|Cap|Gob|Pte|Pdte|Tte|Sgto|Cte|Alm|Mons|Lic|Ing|Sto|Sta|Dña|Fco|Vda)\.$"
@@ -43,12 +43,14 @@ def goes_on(before: str, after: str, language: str, short: frozenset[str]) -> bo
     before = before.rstrip()[-40:]
     word = re.match(r"\s*[\"“«¿¡]?([^\W\d_]*)(?:\s+([^\W\d_]?))?", after)
     capital = word[1][:1].isupper()
-    plain = word[1].lower() in COMMON[language] | PLAIN[language] | (FUNCTION_EN if language == "en" else set())
+    plain = word[1].lower() in COMMON[language] | PLAIN[language] | (
+        FUNCTION_EN if language == "en" else set()
+    )
     opens = capital and plain and (not word[2] or word[2].islower())  # La calle ..., but La Paz
     if _CALENDAR.search(before):
         if not capital:
             return True
-        if re.match(_DATED, after) and not opens or " " not in before:
+        if re.match(_DATED, after) and not opens or len(before.split()) < 3:  # On Sat. Lee spoke
             return True
         return not opens and bool(_DETERMINED.search(before))
     if _SIDE.search(before):

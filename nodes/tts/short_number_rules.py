@@ -22,10 +22,12 @@ _LINE_EN = re.compile(
 )
 _HELP_EN = re.compile(
     r"\b(?:call\w*|dial\w*|emergenc\w*|hotline|lifeline|helpline|help|phone\w*|police|ambulance|report\w*|text\w*|number"
-    r"|crisis)\b",
+    r"|crisis|hung|hang|transferred|operator|dispatcher)\b",
     re.IGNORECASE,
 )
-_BEFORE_EN = re.compile(r"\b(?:is|was|at|to|on|call\w*|dial\w*|or|and|via|through|the|a|using|with|remains)\s[\"“'‘]?$", re.I)
+_BEFORE_EN = re.compile(
+    r"\b(?:is|was|to|on|call\w*|dial\w*|or|and|via|through|the|a|using|with|remains)\s[\"“'‘]?$", re.I
+)
 _REACHED_ES = re.compile(
     r"(?:\b(?:al|el|del|llam\w+|marc\w+|marq\w+|teléfonos?|número|avis\w+ a|servicio|atiende)\s|\b(?:emergencias|urgencias|teléfono"
     r"|tel\.|policía|ambulancias?|bomberos|guardia civil|protección civil|socorro|ayuda|información):\s?)$",
@@ -45,10 +47,13 @@ def short_number_rules(locale: Locale) -> list[Rule]:
         before, after = left_of(match), right_of(match)
         if re.search(r"[$€£]\s?$", before) or re.match(r"[-–]\d", after):
             return None
-        if _LINE_EN.match(after):
+        calls = re.match(r"\s(?:calls|callers)\b", after) and match["n"] != "911"
+        if _LINE_EN.match(after) and not (
+            calls and not re.search(r"\b(?:the|a|an|of the)\s$", before, re.IGNORECASE)
+        ):
             return digit_words(match["n"], locale)
         noun = re.match(r"\s([A-Za-z]+)", after)
-        if noun and noun[1].lower() not in FUNCTION_EN | COMMON["en"] | _AFTER_EN:
+        if noun and noun[1].lower() not in (FUNCTION_EN | COMMON["en"] | _AFTER_EN) - _COUNTED_EN:
             return None  # 911 homes
         asked = bool(_HELP_EN.search(before + after))
         known = match["n"] in ("911", "988") or asked
@@ -89,6 +94,7 @@ def short_number_rules(locale: Locale) -> list[Rule]:
     ]
 
 
+_COUNTED_EN = frozenset("people year years week month time new more most some markets market".split())
 _AFTER_EN = frozenset("immediately right now directly instead hours day please anytime early".split())
 
 

@@ -44,7 +44,7 @@ def sport_rules(locale: Locale) -> list[Rule]:
 
     def sets(match: re.Match) -> str:
         said = ""
-        for one in re.finditer(rf"(?P<set>\d+-\d+)(?:\s?\((?P<tie>[\d-]+)\))?(?P<link>[^\d(]*)", match[0]):
+        for one in re.finditer(r"(?P<set>\d+-\d+)(?:\s?\((?P<tie>[\d-]+)\))?(?P<link>[^\d(]*)", match[0]):
             said += pair(one["set"])
             if one["tie"]:  # 7-6 (5): the loser's points; the winner has 7, or two more
                 low = one["tie"]

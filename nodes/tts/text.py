@@ -182,7 +182,7 @@ def _normalize_sentence(
     drops = [*stage_rules(ways.glossary, dropped.append), *dropped_rules(dropped.append)]
     stages = [lambda _: drops, lambda at: _rules(at, ways.glossary, "U7" in ways.wording)]
     text, more = _apply(text, spans, ways, stages)
-    said = with_capital(tidy(text), source)
+    said = with_capital(tidy(text), source, bool(dropped))
     return Sentence(source, said, _main_language(spans, locale), changes + more, tuple(dropped)), after
 
 
@@ -195,9 +195,7 @@ def _marked(text: str, spans: list[Span], locale: Locale) -> str:
     )
 
 
-def _apply(
-    text: str, spans: list[Span], ways: _Ways, stages: list[_Stage]
-) -> tuple[str, tuple[Change, ...]]:
+def _apply(text: str, spans: list[Span], ways: _Ways, stages: list[_Stage]) -> tuple[str, tuple[Change, ...]]:
     """Return `text` after the rules of each stage, every span by those of its own language."""
     draft = Draft(text, tag_spans(without_directions(text, ways.glossary)))
     for stage in stages:

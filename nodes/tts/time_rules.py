@@ -59,9 +59,7 @@ def time_rules(locale: Locale) -> list[Rule]:
         to = joint(match, locale)
         if locale.is_es:
             return f"{cardinal(first, locale, 'f')} {to} {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
-        return (
-            f"{cardinal(first, locale)} {to} {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
-        )
+        return f"{cardinal(first, locale)} {to} {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
 
     suffix = r"(?P<hours>\s?(?:h|hs|hrs|horas)\b\.?)?" if locale.is_es else "(?P<hours>)"
     at = rf"(?<![\w:.,])(?P<hour>\d{{1,2}}):(?P<minute>[0-5]\d)(?!\d|:\d){_HALF}?{suffix}"

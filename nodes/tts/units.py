@@ -152,7 +152,9 @@ _MILLIMOLE = _noun("millimole_per_liter millimoles_per_liter", "milimol_por_litr
 _FLOW = _noun(
     "cubic_meter_per_second cubic_meters_per_second", "metro_cúbico_por_segundo metros_cúbicos_por_segundo"
 )
-_RAIN = _noun("liter_per_square_meter liters_per_square_meter", "litro_por_metro_cuadrado litros_por_metro_cuadrado")
+_RAIN = _noun(
+    "liter_per_square_meter liters_per_square_meter", "litro_por_metro_cuadrado litros_por_metro_cuadrado"
+)
 _BARREL = _noun("barrel_per_day barrels_per_day", "barril_por_día barriles_por_día")
 UNITS: dict[str, Noun] = {
     **{"°C": _CELSIUS, "ºC": _CELSIUS, "° C": _CELSIUS, "℃": _CELSIUS},

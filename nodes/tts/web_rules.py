@@ -54,7 +54,8 @@ def dropped_url_rules(dropped: Callable[[str], None]) -> list[Rule]:
             dropped(f"{match['lead']}{address}".strip())
             return match["url"][len(address) :] + match["tail"]
         dropped(match[0].strip())
-        return ""
+        both = match["link"] and re.fullmatch(r"\s(?:or|and|o|y)", match["tail"])
+        return match["link"].rstrip() if both else ""
 
     def alone(match: re.Match) -> str | None:
         address = match["url"].rstrip(AFTER_URL)
@@ -70,7 +71,7 @@ def dropped_url_rules(dropped: Callable[[str], None]) -> list[Rule]:
         rule(
             "URL",
             reason,
-            rf"(?P<lead>(?:^|(?<=[.,;:!?(—\]]\s)|(?<=[.,;:!?(—\]])|(?<= or )|(?<= and )|(?<= o )|(?<= y ))(?:{either})\s?:?\s+)"
+            rf"(?P<lead>(?:^|(?<=[.,;:!?(—\]]\s)|(?<=[.,;:!?(—\]])|(?P<link>,?\s(?:or|and|o|y)\s))(?:{either})\s?:?\s+)"
             rf"(?P<url>{_LONG})(?P<tail>{_TAIL})",
             led,
             re.IGNORECASE,

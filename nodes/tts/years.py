@@ -9,7 +9,7 @@ from .rules import left_of, right_of
 
 _YEAR_BEFORE = (
     r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
-    r"|winter|through|circa|ca\.|c\.|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post|born|died|founded|built|elected|published|released)[\s-]|\()$"
+    r"|winter|through|circa|ca\.|c\.|b\.|d\.|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post|born|died|founded|built|elected|published|released)[\s-]|\()$"
 )
 _YEAR_NOT = r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases|feet|meters|euros)\b"
 _YEAR_AFTER = (
