@@ -167,6 +167,42 @@ def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str
     return locale.pick(" and ", " con ").join(parts)
 
 
+def _short_money(locale: Locale) -> list[Rule]:
+    """Return the rules for amounts without a whole number ($.99, $.5 million) and for Spanish mdp, mdd."""
+    n, scales = number_pattern(locale), scale_pattern(locale)
+    ordered = sorted(CURRENCIES, key=len, reverse=True)
+    name, reason = "U2 currency", "the unit is said after the number, in words"
+
+    def say_millions(match: re.Match) -> str:
+        thousand, kind = match["mark"].lower().count("m") > 1, match["mark"].lower()[-1]
+        currency = {"p": PESO, "d": CURRENCIES["$"], "e": CURRENCIES["€"]}[kind]
+        value = amount(match["a"], "mil millones" if thousand else "millones", locale)
+        return with_noun(value, currency.unit, locale, False)
+
+    def below_scale(match: re.Match) -> str:
+        value = amount(f"0{locale.decimal}{match['b']}", scale_of(match["scale"], locale), locale)
+        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
+        return with_noun(value, currency.unit, locale, False)
+
+    def only_cents(match: re.Match) -> str:
+        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
+        return sign_words(match["sign"], locale) + _cents("0", match["b"], currency, locale)
+
+    signs = "|".join(re.escape(s) for s in ordered if CURRENCIES[s].minor and not s.isalpha())
+    below_one = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{signs})[.,](?P<b>\d\d)(?![\d]|[.,]\d)"
+    millions = rf"(?<![\w.,])\$?{_SPACE}(?P<a>{n}){_SPACE}(?P<mark>m?md[pde]|M?MD[PDE])(?!\w)"
+    return [
+        *([rule(name, reason, millions, say_millions)] if locale.is_es else []),
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,])(?P<sym>{signs})[.,](?P<b>\d+){_SPACE}(?P<scale>{scales})(?!\w)",
+            below_scale,
+        ),
+        rule(name, reason, below_one, only_cents),
+    ]
+
+
 def money_rules(locale: Locale) -> list[Rule]:
     """Return the rules for money: symbol or code before or after the number, ranges, cents."""
     n, scales = number_pattern(locale), scale_pattern(locale)
@@ -198,33 +234,8 @@ def money_rules(locale: Locale) -> list[Rule]:
         value = amount(match["a"], None, locale, "m" if locale.is_es else "n")
         return f"{value.words} {locale.pick('cent', 'centavo')}{'' if value.one else 's'}"
 
-    def say_millions(match: re.Match) -> str:
-        thousand, kind = match["mark"].lower().count("m") > 1, match["mark"].lower()[-1]
-        currency = {"p": PESO, "d": CURRENCIES["$"], "e": CURRENCIES["€"]}[kind]
-        value = amount(match["a"], "mil millones" if thousand else "millones", locale)
-        return with_noun(value, currency.unit, locale, False)
-
-    def below_scale(match: re.Match) -> str:
-        value = amount(f"0{locale.decimal}{match['b']}", scale_of(match["scale"], locale), locale)
-        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
-        return with_noun(value, currency.unit, locale, False)
-
-    def only_cents(match: re.Match) -> str:
-        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
-        return sign_words(match["sign"], locale) + _cents("0", match["b"], currency, locale)
-
-    signs = "|".join(re.escape(s) for s in ordered if CURRENCIES[s].minor and not s.isalpha())
-    below_one = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{signs})[.,](?P<b>\d\d)(?![\d]|[.,]\d)"
-    millions = rf"(?<![\w.,])\$?{_SPACE}(?P<a>{n}){_SPACE}(?P<mark>m?md[pde]|M?MD[PDE])(?!\w)"
     return [
-        *([rule(name, reason, millions, say_millions)] if locale.is_es else []),
-        rule(
-            name,
-            reason,
-            rf"(?<![\w.,])(?P<sym>{signs})[.,](?P<b>\d+){_SPACE}(?P<scale>{scales})(?!\w)",
-            below_scale,
-        ),
-        rule(name, reason, below_one, only_cents),
+        *_short_money(locale),
         rule(name, reason, before, say),
         rule(name, reason, before_one, say),
         rule(name, reason, after, say),

@@ -158,7 +158,7 @@ def _english_dates(locale: Locale) -> list[Rule]:
 
 
 _TIMED = re.compile(
-    r"\b(?:on|by|until|till|from|since|before|after|through|starting|beginning|effective|dated|due|deadline of"
+    r"\b(?:on|by|until|till|from|since|before|after|through|starting|beginning|effect|effective|dated|due|deadline of"
     r"|starts?|began|begins?|ends?|ended|resumes?|resumed|close[sd]?|opens?|opened|returns?|expires?|expired|arrives?"
     r"|weekend of|week of|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,?|(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)\.?,?)"
     r"\s(?:\d{1,2}/\d{1,2}(?:,|\s(?:to|and|or|through))\s)*$",
@@ -167,7 +167,7 @@ _TIMED = re.compile(
 """What stands before a date without a year."""
 _NO_DATE = (
     r"\s(?:of|cups?|inch(?:es)?|miles?|acres?|teaspoons?|tablespoons?|pounds?|points?|majority|time|size|hours?|percent"
-    r"|full|empty|higher|lower|up|down|off|past|length|mark|cm|in|ounces?|odds)\b(?! the (?:evening|morning|afternoon))"
+    r"|full|empty|higher|lower|up|down|off|past|length|mark|cm|in|ounces?|odds|tanks?|gallons?|blocks?|dozen|shares?|pages?|cents?|carats?|turns?|sheets?|barrels?|court|pipes?|cases?|scale|speed)\b(?! the (?:evening|morning|afternoon))"
 )
 _CHANGED = (
     r"\b(?:fell|fall\w*|rose|ris\w+|cut\w*|up|down|grew|grow\w*|gain\w*|lower\w*|rais\w+|increas\w+|decreas\w+|drop\w*|shr\w+"
@@ -194,15 +194,6 @@ def _no_year(match: re.Match, locale: Locale) -> str | None:
 
 
 _PART = r"(?:and|or|to|through|at|night|morning|afternoon|evening)\b"
-_BEFORE_DAY = (
-    "(?:"
-    + "|".join(
-        rf"(?<=\b{word} )"
-        for word in ("on", "by", "until", "till", "through", "next", "this", "late", "early", "last", "and")
-    )
-    + r"|(?<=\d[ap]m )|(?<=[ap]\.m\. ))"
-)
-"""What stands before a Sat. or Sun. that ends a sentence; the Sun is a star."""
 
 
 def _english_short_forms(locale: Locale) -> list[Rule]:
@@ -212,8 +203,7 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
         return next(d for d in _DAYS["en"] if d.startswith(match["day"][:3]))
 
     def last_day(match: re.Match) -> str:
-        short = match["a"] or match["b"]
-        said = next(d for d in _DAYS["en"] if d.startswith(short[:3]))
+        said = weekday(match)
         return said + full_stop(match, said)
 
     def decade(match: re.Match) -> str | None:
@@ -235,7 +225,7 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
         rule(
             "abbreviation",
             "a short form is said in full",
-            rf"(?:\b(?P<a>Mon|Tues?|Wed|Thu(?:rs?)?|Fri)|{_BEFORE_DAY}(?P<b>Sat|Sun))\.(?=[\"”'’)\]]*\s*$|\s[a-z]|[,;:])",
+            r"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|(?<!\b[Tt]he )Sun)\.(?=[\"”'’)\]]*\s*$|\s[a-z]|[,;:])",
             last_day,
         ),
         rule(

@@ -62,7 +62,12 @@ def with_capital(text: str, source: str, cut: bool = False) -> str:
     if first is None or not first[0].islower() or not re.search(r"[.!?…][\"'»”’)]*\s*$", TAG.sub("", source)):
         return text
     start = re.search(r"[^\s\"'“‘«(¿¡—–*_-]", TAG.sub("", source))
-    if start is None or start[0].isalpha() and not (cut and start[0].isupper()):
+    written = start and re.match(r"\S+", TAG.sub("", source)[start.start() :])[0]
+    if (
+        start is None
+        or start[0].isalpha()
+        and not (cut and start[0].isupper() or re.match(r"[A-Z]{1,3}[$€]", written))
+    ):
         return text
     return text[: first.start()] + first[0].upper() + text[first.end() :]
 

@@ -50,7 +50,9 @@ def goes_on(before: str, after: str, language: str, short: frozenset[str]) -> bo
     if _CALENDAR.search(before):
         if not capital:
             return True
-        if re.match(_DATED, after) and not opens or len(before.split()) < 3:  # On Sat. Lee spoke
+        if (
+            re.match(_DATED, after) and not opens or len(before.split()) < 3 and not before[0].isdigit()
+        ):  # On Sat. Lee spoke
             return True
         return not opens and bool(_DETERMINED.search(before))
     if _SIDE.search(before):

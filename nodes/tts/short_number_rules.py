@@ -37,7 +37,7 @@ _COUNTED_ES = (
     r"\s?(?:%|por ciento|aniversario|cumpleaños|congreso|episodio|capítulo|lugar|puesto|regimiento|millones|mil\b|euros"
     r"|pesos|dólares|de la (?:calle|avenida)|de (?:la )?lista|al \d|a \d|[-–/]\d|[.,]\d)"
 )
-_LISTED_ES = re.compile(rf"\b(?:{_NUMBERS['es']})(?:,| o al?| y al?| o| y)\s(?:el\s)?$")
+_LISTED_ES = re.compile(rf"(?:\b(?:al|el|del)|:)\s(?:{_NUMBERS['es']})(?:,| o al?| y al?| o| y)\s(?:el\s)?$")
 
 
 def short_number_rules(locale: Locale) -> list[Rule]:

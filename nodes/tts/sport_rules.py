@@ -53,10 +53,6 @@ def sport_rules(locale: Locale) -> list[Rule]:
             said += f" {link} " if link else ", " if one["link"] else ""
         return said
 
-    def spanish_sets(match: re.Match) -> str:
-        pairs = (n.split("-") for n in re.split(r"\s?/\s?", match[0]))
-        return ", ".join(" a ".join(cardinal(int(n), locale) for n in two) for two in pairs)
-
     def cricket(match: re.Match) -> str | None:
         if int(match["b"]) > 9 or int(match["a"]) < 10:
             return None
@@ -78,25 +74,42 @@ def sport_rules(locale: Locale) -> list[Rule]:
             return None
         return pair(match[0], "nil") if _FOOTBALL.search(left_of(match) + right_of(match)) else None
 
-    def race(match: re.Match) -> str:
-        return f"{cardinal(int(match['n']), locale)}-K"
-
     name, reason = "score", "a score as it is called"
     edge = r"(?![\w-]|[.,]\d)"
     pairs = rf"(?<![\w.,/:$€£-])(?P<a>\d{{1,3}})[-–](?P<b>\d{{1,3}}){edge}"
     start = rf"(?<![\w.,/:-]){_SET}"
     many = rf"{start}{_BREAK}(?:{_NEXT}{_SET}{_BREAK})+{edge}"
     if locale.is_es:
-        rules = [rule(name, reason, rf"{start}(?:\s?/\s?{_SET})+{edge}", spanish_sets)]
+        rules = [rule(name, reason, rf"{start}(?:\s?/\s?{_SET})+{edge}", lambda m: _spanish_sets(m, locale))]
     else:
         rules = [rule(name, reason, many, sets)]
-    races = r"(?:race|run|walk|course|fun run|runner|runners|corrida|carrera|record|loop|trail)\b"
-    rules.append(
-        rule("code", "read as it is called", rf"(?<![\w.,$€£])(?P<n>\d{{1,2}})[kK](?=\s{races})", race)
-    )
+    rules += _figures(locale)
     if locale.is_es:
-        return [*rules, rule("code", "a team by its age", r"(?<=\b[Ss]ub)-(?=\d{1,2}\b)", lambda m: " ")]
+        return rules
     rules += [rule(name, reason, pairs, cricket), rule(name, reason, pairs, record)]
     if locale.british:
         rules.append(rule(name, reason, rf"(?<![\w.,/:$€£-])\d{{1,2}}-\d{{1,2}}{edge}", football))
     return rules
+
+
+def _figures(locale: Locale) -> list[Rule]:
+    """Return the rules for a 10K race and, in Spanish, a team by its age (la sub-21)."""
+
+    def aged(match: re.Match) -> str:
+        return f"{match['sub']} {cardinal(int(match['n']), locale)}"
+
+    def race(match: re.Match) -> str:
+        return f"{cardinal(int(match['n']), locale)}-K"
+
+    reason = "read as it is called"
+    races = r"(?:race|run|walk|course|fun run|runner|runners|corrida|carrera|record|loop|trail)\b"
+    return [
+        rule("code", reason, rf"(?<![\w.,$€£])(?P<n>\d{{1,2}})[kK](?=\s{races})", race),
+        *([rule("code", reason, r"\b(?P<sub>[Ss]ub)[- ](?P<n>\d{1,2})\b", aged)] if locale.is_es else []),
+    ]
+
+
+def _spanish_sets(match: re.Match, locale: Locale) -> str:
+    """Return sets between slashes: seis a tres, seis a cuatro."""
+    pairs = (n.split("-") for n in re.split(r"\s?/\s?", match[0]))
+    return ", ".join(" a ".join(cardinal(int(n), locale) for n in two) for two in pairs)

@@ -1,4 +1,4 @@
-"""Rules for what is not a word: addresses, emoji, control characters, quotation marks, ellipses, symbols, markup."""
+"""Rules for what is not a word: emoji, control characters, quotation marks, ellipses, symbols, markup."""
 
 from __future__ import annotations
 

@@ -69,6 +69,21 @@ def time_rules(locale: Locale) -> list[Rule]:
     spans = rf"(?<![\w:.,$€£])(?P<first>[1-9]|1[0-2])\s?[-–]\s?(?P<hour>[1-9]|1[0-2]){_HALF}"
     between = r"(?<=:\d\d)\s?[-–]\s?(?=\d{1,2}:\d\d)|(?<=[mM]\.)[-–](?=\w)|(?<=[apAP]\.m\.|.\d[ap]m|\d [ap]m)\s?[-–]\s?(?=\d)"
     return [
+        *_durations(locale),
+        *([rule(name, reason, _AT_POINT_UK, clock)] if locale.british else []),
+        rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
+        rule(name, reason, at, clock),
+        rule(name, reason, dotted, clock),
+        *([rule(name, reason, _AT_POINT, clock)] if locale.is_es else []),
+        rule(name, reason, spans, hours),
+        rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
+    ]
+
+
+def _durations(locale: Locale) -> list[Rule]:
+    """Return the rules for 1:23:45, 3:43.13, 1'23"456 and, in Spanish, 1'23"."""
+    name, reason = "time", "a time as it is said"
+    return [
         rule(
             name,
             reason,
@@ -88,13 +103,6 @@ def time_rules(locale: Locale) -> list[Rule]:
             lambda m: _race(m, locale),
         ),
         *([rule(name, reason, _LAP, lambda m: _lap(m, locale))] if locale.is_es else []),
-        *([rule(name, reason, _AT_POINT_UK, clock)] if locale.british else []),
-        rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
-        rule(name, reason, at, clock),
-        rule(name, reason, dotted, clock),
-        *([rule(name, reason, _AT_POINT, clock)] if locale.is_es else []),
-        rule(name, reason, spans, hours),
-        rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
     ]
 
 

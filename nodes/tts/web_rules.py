@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .languages import Locale
 from .numbers import digit_words
-from .rules import Rule, rule
+from .rules import Rule, right_of, rule
 
 URL = r"(?:https?://|ftp://|www\.)\S+"
 AFTER_URL = ".,;:!?)]}'\"»”’"
@@ -26,12 +26,12 @@ _LONG = rf"{URL}|(?<![\w.@/-]){_DOMAIN}/\S*"
 _LEADS = (
     r"(?:for (?:more|details|(?:more|further) (?:information|details|info)|information),? )?(?:please )?"
     r"(?:(?:you|viewers|listeners|residents|voters|people|anyone) (?:can|may|should) (?:also )?)?"
-    r"(?:visit|see|go to|head to|log on to|log in to|check out|check|click on|click|find out more|learn more|read more|watch more"
+    r"(?:visit(?: us| our (?:web ?)?site| the (?:web ?)?site)?|see|go to|head to|log on to|log in to|check out|check|click on|click|find out more|learn more|(?:read|watch|see|get)(?: (?:it|more|on|the (?:full )?(?:story|report|list|video)))?(?: here| at)?"
     r"|(?:more|full|further|complete) (?:information|details|info|story|results|coverage|list)|more|details|information|info|tickets"
     r"|register|sign up|donate|apply|link|source|follow us)(?: (?:is|are))?(?: available)?(?: online)?(?: (?:at|on|from|via|here))?",
     r"(?:para (?:más|mayor) (?:información|detalles|datos),? )?(?:(?:usted|se|también) )?(?:(?:puede|pueden|podrá|podrán) )?"
-    r"(?:visite[n]?|visita[r]?|vaya[n]? a|ve a|ir a|entre[n]? en|entra[r]? en|ingrese[n]? (?:a|en)|ingresa[r]? (?:a|en)|consulte[n]?"
-    r"|consulta[r]?|acceda[n]? a|lea más|leer más|ver más|vea más|(?:más|mayor) (?:información|detalles|datos)|información|detalles"
+    r"(?:visite[n]?(?: nuestra (?:página|web)| nuestro sitio)?|visita[r]?|vaya[n]? a|ve a|ir a|entre[n]? en|entra[r]? en|ingrese[n]? (?:a|en)|ingresa[r]? (?:a|en)|consulte[n]?"
+    r"|consulta[r]?|acceda[n]? a|(?:lea|vea|mire)(?: (?:la nota|el informe|el vídeo|más))?(?: (?:completa|completo))?|leer más|ver más|vea más|(?:más|mayor) (?:información|detalles|datos)|información|detalles"
     r"|entradas|boletos|haga clic|pulse|fuente|enlace|síganos|regístrese|inscríbase|done)(?: disponibles?)?(?: (?:en|aquí|a través de))?",
 )
 _TAIL = r"(?:\s+(?:for|to|if|para|si)\b[^.,;:!?\n\[\]]*|\s+(?:or|o|and|y)\b(?=\s))?"
@@ -52,7 +52,7 @@ def dropped_url_rules(dropped: Callable[[str], None]) -> list[Rule]:
         rest = match["url"][len(address) :]
         if rest:  # the sentence ends here: the tail is none of its own
             dropped(f"{match['lead']}{address}".strip())
-            return match["url"][len(address) :] + match["tail"]
+            return rest + match["tail"]
         dropped(match[0].strip())
         both = match["link"] and re.fullmatch(r"\s(?:or|and|o|y)", match["tail"])
         return match["link"].rstrip() if both else ""
@@ -62,12 +62,28 @@ def dropped_url_rules(dropped: Callable[[str], None]) -> list[Rule]:
         if kept(address):
             return None
         dropped(address)
-        return match["url"][len(address) :]
+        end = match["url"][len(address) :]
+        if match["colon"]:
+            return end or (":" if right_of(match).strip() else ".")
+        return end
+
+    def bracketed(match: re.Match) -> str | None:
+        if kept(match["url"]):
+            return None
+        dropped(match[0].strip(" ()"))
+        return ""
 
     reason = "a long address cannot be listened to"
     either = "|".join(_LEADS)
-    near = r"(?:(?<![\w/])(?:at|on|via|from|through|en|desde|por|a través de)\s)?"
+    near = r"(?P<colon>:\s+)?(?:(?<![\w/])(?:at|on|via|from|through|en|desde|por|a través de)\s)?"
     return [
+        rule(
+            "URL",
+            reason,
+            rf"\s?\((?:(?:{either})\s?:?\s+)?(?P<url>(?:https?://|ftp://|www\.)[^\s()]+|{_DOMAIN}/[^\s()]+)\)",
+            bracketed,
+            re.IGNORECASE,
+        ),
         rule(
             "URL",
             reason,

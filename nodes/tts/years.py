@@ -23,7 +23,7 @@ def is_year(match: re.Match) -> bool:
     before, after = left_of(match, "n"), right_of(match, "n")
     if not re.fullmatch(r"1\d{3}|20\d\d", match["n"]) or re.match(_YEAR_NOT, after):
         return False
-    if re.match(_MAKES, after) or _attribute(before, after):
+    if re.match(_MAKES, after) or _attribute(match["n"], before, after):
         return True
     if re.search(_YEAR_BEFORE, before) and not re.search(r"\b(?:one|\d)\s+in\s$", before):
         return True
@@ -53,13 +53,14 @@ _MEASURED = (
 )
 
 
-def _attribute(before: str, after: str) -> bool:
-    """Return whether a year describes what follows: a 2019 Ford, his 2024 ruling; not a 2000 dollar fine."""
-    return bool(
-        re.search(r"\b(?:an?|his|her|their|its|my|our|that|this)\s$", before, re.IGNORECASE)
-        and re.match(r"\s[A-Za-z]", after)
-        and not re.match(_MEASURED, after)
-    )
+def _attribute(digits: str, before: str, after: str) -> bool:
+    """Return whether a year describes what follows: a 2019 Ford, his 2024 ruling; not a 2000 dollar fine, its 2000 jobs."""
+    noun = re.match(r"\s([A-Za-z]+)", after)
+    if noun is None or not 1900 <= int(digits) < 2040 or re.match(_MEASURED, after):
+        return False
+    if re.search(r"(?<!s)s$|^(?:people|men|women|children|police|staff|new|more|other)$", noun[1]):
+        return False  # they are counted
+    return bool(re.search(r"\b(?:an?|his|her|their|its|my|our|that|this)\s$", before, re.IGNORECASE))
 
 
 _LINK = r"(?:,? and |,? or |, | to )"
