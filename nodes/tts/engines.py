@@ -14,9 +14,10 @@ import numpy as np
 from ..core.audio import MemoryAudio
 from ..core.report import Report
 from .split import split_text
-from .symbol_rules import AFTER_URL, EMOJI, INVISIBLE, URL, is_odd
+from .symbol_rules import EMOJI, INVISIBLE, is_odd
 from .tags import unobeyed
 from .voices import JOE, SAMPLE_VOICE, Chunk, SampleEngine, SpeechEngine, all_engines
+from .web_rules import AFTER_URL, URL
 
 if TYPE_CHECKING:
     from ..core.frames import RunContext

@@ -14,7 +14,7 @@ from .numbers import (
     split_number,
     year,
 )
-from .rules import Rule, left_of, right_of, rule
+from .rules import Rule, joint, left_of, right_of, rule
 from .years import is_year
 
 _SECTION = (
@@ -34,7 +34,7 @@ def between_rules(locale: Locale) -> list[Rule]:
     def span(match: re.Match) -> str:
         first, second = match["a"], match["b"]
         if all(re.fullmatch(r"(?:1[1-9]|20)\d\d", x) for x in (first, second)):
-            return f"{year(int(first), locale)} {to} {year(int(second), locale)}"
+            return f"{year(int(first), locale)} {joint(match, locale)} {year(int(second), locale)}"
         if not locale.is_es and re.fullmatch(r"(?:1[1-9]|20)\d\d", first) and re.fullmatch(r"\d\d", second):
             return f"{year(int(first), locale)} to {year(int(first[:2] + second), locale)}"
         if locale.is_es and re.fullmatch(r"20\d\d", first) and second == f"{int(first) + 1}"[2:]:
@@ -42,7 +42,7 @@ def between_rules(locale: Locale) -> list[Rule]:
         if first == second == "50":
             return locale.pick("fifty-fifty", "cincuenta cincuenta")
         gender = noun_gender(match.string, match.end()) if locale.is_es else "n"
-        return f"{one(first, gender)} {to} {one(second, gender)}"
+        return f"{one(first, gender)} {joint(match, locale)} {one(second, gender)}"
 
     def season(match: re.Match) -> str:
         return f"{year(int(match[1]), locale)} {cardinal(int(match[2]), locale)}"

@@ -43,7 +43,7 @@ class NormalizeText(io.ComfyNode):
                     default="auto",
                     tooltip=(
                         "auto looks at the words; changes says what it took. en reads 3/4 as March 4th, en-GB as the 3rd of April; es has the decimal "
-                        "comma, es-MX the point. Spans of the other language follow its own rules."
+                        "comma, es-MX the point and pesos for $. Spans of the other language follow its own rules."
                     ),
                 ),
                 io.Boolean.Input(
@@ -54,7 +54,7 @@ class NormalizeText(io.ComfyNode):
                 io.Boolean.Input(
                     "quotations",
                     default=False,
-                    tooltip="Rule U6, changes the text: a quotation of four words or more stands between dashes; at its marks voices stop.",
+                    tooltip="Rule U6, changes the text: dashes around a quotation of four words or more. Its marks are silent, on or off.",
                 ),
                 io.Boolean.Input(
                     "brand_nouns",
