@@ -225,6 +225,10 @@ def money_rules(locale: Locale) -> list[Rule]:
         rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?P<ascale>)(?:{DASH}(?P<b>{n}))?"
         rf"(?:{_SPACE}(?P<scale>{scales})(?:[ \u00a0]de)?)?{_SPACE}(?P<sym>{symbols})(?!\w)"
     )
+    signed = (
+        rf"(?<![\w.,])(?P<sym>{leading})(?P<sign>[-−])(?P<a>{n})(?P<b>)(?P<ascale>)(?:{_SPACE}(?P<scale>{scales}))?"
+        r"(?P<code>)(?P<named>)(?!\w)"
+    )
     cents = rf"(?<![\w.,])(?P<a>{n})[ \u00a0]?¢"
 
     def say(match: re.Match) -> str | None:
@@ -238,6 +242,7 @@ def money_rules(locale: Locale) -> list[Rule]:
         *_short_money(locale),
         rule(name, reason, before, say),
         rule(name, reason, before_one, say),
+        rule(name, reason, signed, say),
         rule(name, reason, after, say),
         rule(name, reason, cents, say_cents),
     ]

@@ -87,7 +87,16 @@ def degree_rules(locale: Locale) -> list[Rule]:
             f"{first} {locale.pick('to', 'a')} {quantity(match['b'], '°' + (match['scale'] or ''), locale)}"
         )
 
+    def angle(match: re.Match) -> str:
+        parts = [(match["degrees"], "degree", "grado"), (match["minutes"], "minute", "minuto")]
+        parts += [(match["seconds"], "second", "segundo")] if match["seconds"] else []
+        return " ".join(
+            f"{amount(n, None, locale, 'm').words} {locale.pick(en, es)}{'' if int(n) == 1 else 's'}"
+            for n, en, es in parts
+        )
+
     name, reason = "U2 unit", "the unit in words"
+    angles = r"(?<![\w.,])(?P<degrees>\d{1,3})\s?[°º]\s?(?P<minutes>[0-5]?\d)\s?['’′](?:\s?(?P<seconds>[0-5]?\d)\s?[\"”″])?"
     scale = "C" if locale.is_es else "[CF]"
     words = ("de", "a", "hasta") if locale.is_es else ("from", "to", "of", "below", "above", "near")
     behind = "|".join(rf"(?<=\b{word} )" for word in words)
@@ -96,6 +105,7 @@ def degree_rules(locale: Locale) -> list[Rule]:
         rf"(?:\s?(?P<scale>[CF])(?!\w)|\s?(?P<side>[NSEO])(?!\w))?(?!\w)"
     )
     return [
+        rule(name, reason, angles, angle),
         rule(name, reason, sign, ordinal_sign),
         rule(
             name, reason, rf"(?<![\w.,])(?P<a>\d{{1,3}}){DASH}(?P<b>\d{{2,3}})(?P<unit>{scale})(?!\w)", warm

@@ -54,7 +54,7 @@ def between_rules(locale: Locale) -> list[Rule]:
         if re.search(r"\b(?:in|of|at|en|de|con)\s$", left_of(match)) and re.fullmatch(r"[0-5]\d", match[2]):
             zero = locale.pick("oh ", "cero ") if match[2][0] == "0" else ""  # he scored in 32:15
             return f"{cardinal(int(match[1]), locale)} {zero}{cardinal(int(match[2]), locale)}"
-        return f"{cardinal(int(match[1]), locale)} {to} {cardinal(int(match[2]), locale)}"
+        return f"{one(match[1])} {to} {one(match[2])}"
 
     def product(match: re.Match) -> str:
         return f"{one(match['a'])} {locale.pick('by', 'por')} {one(match['b'])}"
@@ -69,7 +69,9 @@ def between_rules(locale: Locale) -> list[Rule]:
         rule("season", "two years", r"(?<![\w.,/])((?:19|20)\d\d)/(\d\d)(?![\w/]|[.,]\d)", season),
         rule("version", "every part of it as a number", versions, version),
         rule("range", word, spans, span),
-        rule("ratio", word, r"(?<![\w:.,])(\d{1,3}):(\d{1,3})(?![\w:])", ratio),
+        rule(
+            "ratio", word, r"(?<![\w:.,])(\d{1,3}(?:[.,]\d{1,2})?):(\d{1,3}(?:[.,]\d{1,2})?)(?![\w:])", ratio
+        ),
         rule("product", word, products, product),
     ]
 

@@ -83,6 +83,7 @@ def normalize_text(
     glossary: Glossary | None = None,
     report: Report | None = None,
     mark_languages: bool = False,
+    poll: Callable[[], object] = lambda: None,
 ) -> NormalizedText:
     """Return `text` in words.
 
@@ -90,11 +91,16 @@ def normalize_text(
     wording: the rules that change words, of "U5", "U6", "U7". report is told which language "auto"
     took, with a warning for a weak guess, and what is not spoken.
     mark_languages puts [lang:..] tags around the spans of the other language, for a script with a voice for each.
+    poll is called before each sentence: what it raises ends the work.
     Raises ValueError for a text without a word to say, an unknown language or rule, or a wrong tag, and
     MissingPackage without unicode-rbnf and sentencex.
     """
     locale = find_locale(language_of(text, language, report))
-    sentences = tuple(stream_text(text, locale.tag, wording, glossary, mark_languages))
+    made = []
+    for sentence in stream_text(text, locale.tag, wording, glossary, mark_languages):
+        poll()
+        made.append(sentence)
+    sentences = tuple(made)
     done = NormalizedText(sentences, locale.language)
     if report is not None:
         for warning in check_tags(without_directions(text, glossary or default_glossary())):
@@ -118,7 +124,7 @@ def stream_text(
     """
     if unknown := sorted(set(wording) - set(WORDING)):
         raise ValueError(f"{unknown[0]!r} is no rule that can be asked for; choose of {', '.join(WORDING)}")
-    known = glossary or default_glossary()
+    known, text = glossary or default_glossary(), _bounded(text)
     check_tags(without_directions(text, known))
     if not re.search(r"\w", TAG.sub(" ", text)):
         raise _nothing(text)
@@ -129,6 +135,28 @@ def stream_text(
         mark_languages,
     )
     return _stream(text, ways)
+
+
+_MAX_SENTENCE = 4000
+"""Characters that the rules see at once: some cost the square of it, 50,000 of one sentence took 25 s."""
+_REPEATED = re.compile(r"([^\w\s\[\]])(?:[ \t]?\1){5,}")
+
+
+def _bounded(text: str) -> str:
+    """Return `text` without what is no text (halves of UTF-16 pairs), rows of one mark (-----) cut to five of it."""
+    return _REPEATED.sub(r"\1\1\1\1\1", re.sub("[\ud800-\udfff]", "\x1a", text))
+
+
+def _parts(sentence: str) -> Iterator[tuple[str, bool]]:
+    """Yield parts of at most _MAX_SENTENCE characters, cut between words and outside of tags, and whether it is the last."""
+    while len(sentence) > _MAX_SENTENCE:
+        at = sentence.rfind(" ", 1, _MAX_SENTENCE) + 1 or _MAX_SENTENCE
+        at = (
+            next((t.start() for t in TAG.finditer(sentence) if t.start() < at < t.end()), at) or _MAX_SENTENCE
+        )
+        yield sentence[:at], False
+        sentence = sentence[at:]
+    yield sentence, True
 
 
 def _nothing(text: str) -> ValueError:
@@ -157,7 +185,8 @@ def _stream(text: str, ways: _Ways) -> Iterator[Sentence]:
 
 def _normalized(text: str, ways: _Ways) -> Iterator[Sentence]:
     languages: tuple[str, ...] = ()
-    cut = list(split_sentences(text, ways.locale.language, ways.glossary))
+    sentences = split_sentences(text, ways.locale.language, ways.glossary)
+    cut = [(part, ends and last) for source, ends in sentences for part, last in _parts(source)]
     for i, (source, ends) in enumerate(cut):
         done, languages = _normalize_sentence(source, ways, languages)
         if ends and i < len(cut) - 1 and re.search(r"[^\W_]\s*$", TAG.sub("", done.text)):

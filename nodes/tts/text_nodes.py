@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..comfy_nodes import input_names, input_path, input_stamp
+from ..comfy_nodes import ComfyContext, input_names, input_path, input_stamp
 from ..core.report import Report
 from .glossary import Glossary, default_glossary, load_glossary
 
@@ -107,9 +107,8 @@ class NormalizeText(io.ComfyNode):
 
         asked = zip(WORDING, (exclamations, quotations, brand_nouns), strict=True)
         report = Report()
-        done = normalize_text(
-            text, language, [rule for rule, on in asked if on], glossary_of(glossary), report
-        )
+        wording, poll = [rule for rule, on in asked if on], ComfyContext().check_cancelled
+        done = normalize_text(text, language, wording, glossary_of(glossary), report, poll=poll)
         changes = "\n".join(filter(None, (done.diff() or "nothing changed", report.text())))
         return io.NodeOutput(done.text, changes)
 

@@ -337,6 +337,8 @@ PER: dict[str, tuple[str, str]] = {
     "minute": ("per minute", "por minuto"),
     "minuto": ("per minute", "por minuto"),
     "second": ("per second", "por segundo"),
+    "s²": ("per second squared", "por segundo al cuadrado"),
+    "s2": ("per second squared", "por segundo al cuadrado"),
     "L": ("per liter", "por litro"),
     "l": ("per liter", "por litro"),
     "GB": ("per gigabyte", "por gigabyte"),
