@@ -144,6 +144,7 @@ def _lay_over(
     else:
         line, band = colour_line(before.numpy(), old.numpy(), new[where].numpy(), hands.numpy(), band_px)
         made, edge = torch.from_numpy(line), torch.from_numpy(band)
+    edge = edge & torch.isfinite(made).all(2)  # what was decoded as NaN or infinite leaves the pixel as it is
     store(area, made.to(area.device), edge[..., None].to(area.device))
 
 
