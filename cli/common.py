@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -46,6 +49,25 @@ def progress_to_stderr(args: argparse.Namespace):
             print(f"{done}/{total} frames", file=sys.stderr, flush=True)
 
     return show
+
+
+@contextmanager
+def whole_file(out: Path) -> Iterator[Path]:
+    """Give a file beside `out` to write to, which takes the place of `out` when the block ends well.
+
+    ValueError at once where nothing can be written: before the work, not after it.
+    """
+    part = out.with_name(f".part-{os.getpid()}{out.suffix}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+    except OSError as e:
+        raise ValueError(f"{str(out)!r} cannot be written ({e.strerror or e}); choose another place") from e
+    try:
+        yield part
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def print_facts(args: argparse.Namespace, facts: dict) -> None:

@@ -24,6 +24,8 @@ def read_script(name: str) -> tuple[str, str | None]:
     """
     where = "standard input" if name == STDIN else f"--text-file {name!r}"
     try:
+        if name == STDIN and sys.stdin is None:
+            raise OSError("it is closed")
         data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
     except OSError as e:
         raise ValueError(

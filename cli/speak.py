@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import model_root, print_facts
+from .common import model_root, print_facts, whole_file
 from .speech import read_text, sound_of, speech_options, text_options, text_rules
 
 if TYPE_CHECKING:
-    from ..nodes.core.audio import MemoryAudio
     from ..nodes.core.frames import RunContext
 
 
@@ -54,9 +52,7 @@ def _speak(args: argparse.Namespace) -> int:
     if args.text_out:
         _write_text(args, ctx)
     if args.out:
-        audio = sound_of(args, ctx)
-        _write(args.out, audio)
-        facts = {"path": str(args.out.resolve()), "duration_s": round(float(audio.seconds), 3)}
+        facts = _write_sound(args, ctx)
     if args.text_out != "-":
         print_facts(args, {**facts, **ctx.report.facts, "report": ctx.report.as_dict()})
     return 0
@@ -76,23 +72,18 @@ def _write_text(args: argparse.Namespace, ctx: RunContext) -> None:
     if args.show_changes and not args.out:
         ctx.report.fact("changed", done.diff())
     out = Path(args.text_out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".part-{os.getpid()}{out.suffix}")
-    try:
+    with whole_file(out) as part:
         part.write_text(done.text + "\n", encoding="utf-8")
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
     ctx.report.fact("text", str(out.resolve()))
 
 
-def _write(out: Path, audio: MemoryAudio) -> None:
+def _write_sound(args: argparse.Namespace, ctx: RunContext) -> dict[str, object]:
     import soundfile
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".part-{os.getpid()}{out.suffix}")
-    try:
-        soundfile.write(part, audio.samples.T, audio.sample_rate)
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(args.out) as part:
+        audio = sound_of(args, ctx)
+        try:
+            soundfile.write(part, audio.samples.T, audio.sample_rate)
+        except soundfile.SoundFileError as e:
+            raise ValueError(f"{str(args.out)!r} could not be written whole ({e}); is the disk full?") from e
+    return {"path": str(args.out.resolve()), "duration_s": round(float(audio.seconds), 3)}

@@ -29,6 +29,9 @@ class ToneEngine:
     def sample_rate(self, voice):
         return self.rate
 
+    def files(self, voice):
+        return ()
+
     def synthesize(self, text, voice, speed=1.0, seed=0, language=None):
         self.asked.append((text, voice, speed, seed, language))
         for sentence in (s for s in text.replace("?", ".").split(". ") if s.strip()):

@@ -90,7 +90,7 @@ class MemoryAudio(AudioClip):
     """
 
     def __init__(self, waveform: Any, sample_rate: int, name: str = "audio") -> None:
-        data = _as_array(waveform, name)
+        data = as_array(waveform, name)
         if data.ndim == 3:
             if data.shape[0] != 1:
                 raise ValueError(
@@ -120,7 +120,8 @@ class MemoryAudio(AudioClip):
         return digest.hexdigest()
 
 
-def _as_array(waveform: Any, name: str) -> np.ndarray:
+def as_array(waveform: Any, name: str) -> np.ndarray:
+    """Return samples of any kind that `as_float` scales rightly; ValueError naming the kinds for another one."""
     if hasattr(waveform, "detach"):  # a torch tensor; torch itself is not needed here
         waveform = waveform.detach().cpu()
         if str(waveform.dtype) == "torch.bfloat16":  # numpy has no such type

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from .interrupt import RunCancelled as RunCancelled
 from .interrupt import is_interrupt
 from .report import Report
 from .stage_thread import current_stage
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from .pool import Resident
 
 LAYOUTS = ("rgb", "nv12")
-
-
-class RunCancelled(BaseException):
-    """The user stopped the run. Not an Exception, so that no handler takes it for a failed frame."""
 
 
 class StageError(RuntimeError):

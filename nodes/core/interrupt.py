@@ -1,4 +1,8 @@
-"""How core tells ComfyUI's interrupt from a failure, without importing ComfyUI."""
+"""The user's stop: core's own, and how ComfyUI's is told from a failure without importing ComfyUI."""
+
+
+class RunCancelled(BaseException):
+    """The user stopped the run. Not an Exception, so that no handler takes it for a failed frame."""
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .languages import FUNCTION_EN, Locale
 from .numbers import cardinal, is_one, noun_gender, number, number_pattern, split_number
 from .rules import Rule, full_stop, left_of, right_of, rule
-from .units import CURRENCIES, PERCENTS, UNITS, Currency, Noun
+from .units import CURRENCIES, PERCENTS, PESO, UNITS, Currency, Noun
 
 DASH = r"[ \u00a0]?[-–][ \u00a0]?"
 _SPACE = r"[ \u00a0\u202f]?"
@@ -107,6 +107,10 @@ _DESCRIBED = (
 )
 
 
+_MONEY = r"\s(?:bills?|notes?|coins?|banknotes?|tickets?|bets?)\b"
+"""What an amount of money describes without an article: $20 bills."""
+
+
 def with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> str:
     """Return an amount and its noun in the number that it asks for; as an attribute English has the singular."""
     word = noun.one(locale) if spoken.one or attribute else noun.many(locale)
@@ -114,13 +118,13 @@ def with_noun(spoken: Amount, noun: Noun, locale: Locale, attribute: bool) -> st
 
 
 def _money(match: re.Match, locale: Locale) -> str | None:
-    currency = CURRENCIES[match.groupdict().get("code") or match["sym"]]  # $50 MXN are pesos
+    currency = _currency(match, locale)
     unit = currency.unit
     gender = unit.gender if locale.is_es else "n"
     scale = scale_of(match["scale"], locale)
     sign = sign_words(match["sign"], locale)
     first, second = match["a"], match["b"]
-    attribute = not locale.is_es and is_attribute(match)
+    attribute = not locale.is_es and (is_attribute(match) or bool(re.match(_MONEY, right_of(match))))
     if second:
         low = amount(first, scale_of(match["ascale"], locale), locale, gender)
         high = amount(second, scale, locale, gender)
@@ -131,6 +135,18 @@ def _money(match: re.Match, locale: Locale) -> str | None:
         return sign + _cents(whole, fraction, currency, locale)
     spoken = amount(first, scale, locale, gender)
     return sign + with_noun(spoken, unit, locale, attribute)
+
+
+def _currency(match: re.Match, locale: Locale) -> Currency:
+    """Return the currency of an amount: $50 MXN and $50 pesos are pesos, and so is the $ of Mexico."""
+    found = match.groupdict()
+    if found.get("code"):
+        return CURRENCIES[found["code"]]
+    if match["sym"] == "$" and (locale.peso or found.get("named")):
+        return PESO
+    if match["sym"] == "$" and locale.is_es and re.match(r"\s+por\s+dólar", right_of(match)):
+        return PESO  # the price of a dollar
+    return CURRENCIES[match["sym"]]
 
 
 def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str:
@@ -151,6 +167,42 @@ def _cents(whole: str, fraction: str, currency: Currency, locale: Locale) -> str
     return locale.pick(" and ", " con ").join(parts)
 
 
+def _short_money(locale: Locale) -> list[Rule]:
+    """Return the rules for amounts without a whole number ($.99, $.5 million) and for Spanish mdp, mdd."""
+    n, scales = number_pattern(locale), scale_pattern(locale)
+    ordered = sorted(CURRENCIES, key=len, reverse=True)
+    name, reason = "U2 currency", "the unit is said after the number, in words"
+
+    def say_millions(match: re.Match) -> str:
+        thousand, kind = match["mark"].lower().count("m") > 1, match["mark"].lower()[-1]
+        currency = {"p": PESO, "d": CURRENCIES["$"], "e": CURRENCIES["€"]}[kind]
+        value = amount(match["a"], "mil millones" if thousand else "millones", locale)
+        return with_noun(value, currency.unit, locale, False)
+
+    def below_scale(match: re.Match) -> str:
+        value = amount(f"0{locale.decimal}{match['b']}", scale_of(match["scale"], locale), locale)
+        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
+        return with_noun(value, currency.unit, locale, False)
+
+    def only_cents(match: re.Match) -> str:
+        currency = PESO if locale.peso and match["sym"] == "$" else CURRENCIES[match["sym"]]
+        return sign_words(match["sign"], locale) + _cents("0", match["b"], currency, locale)
+
+    signs = "|".join(re.escape(s) for s in ordered if CURRENCIES[s].minor and not s.isalpha())
+    below_one = rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{signs})[.,](?P<b>\d\d)(?![\d]|[.,]\d)"
+    millions = rf"(?<![\w.,])\$?{_SPACE}(?P<a>{n}){_SPACE}(?P<mark>m?md[pde]|M?MD[PDE])(?!\w)"
+    return [
+        *([rule(name, reason, millions, say_millions)] if locale.is_es else []),
+        rule(
+            name,
+            reason,
+            rf"(?<![\w.,])(?P<sym>{signs})[.,](?P<b>\d+){_SPACE}(?P<scale>{scales})(?!\w)",
+            below_scale,
+        ),
+        rule(name, reason, below_one, only_cents),
+    ]
+
+
 def money_rules(locale: Locale) -> list[Rule]:
     """Return the rules for money: symbol or code before or after the number, ranges, cents."""
     n, scales = number_pattern(locale), scale_pattern(locale)
@@ -166,11 +218,16 @@ def money_rules(locale: Locale) -> list[Rule]:
     )
     before_one = (
         rf"(?<![\w.,])(?P<sign>[-−+])?(?P<sym>{leading}){_SPACE}(?P<a>{n})(?P<b>)(?P<ascale>)"
-        rf"(?:(?:{_SPACE}|-(?=[btm]\w\w))(?P<scale>{scales}))?(?!\w)(?:[ \u00a0](?P<code>{codes})(?!\w))?"
+        rf"(?:(?:{_SPACE}|-(?=[btm]\w\w))(?P<scale>{scales}))?(?!\w)"
+        rf"(?:[ \u00a0](?:(?P<code>{codes})(?!\w)|(?P<named>pesos?)\b(?!\s(?:mexicanos|argentinos|chilenos|colombianos))))?"
     )
     after = (
         rf"(?<![\w.,])(?P<sign>[-−+])?(?P<a>{n})(?P<ascale>)(?:{DASH}(?P<b>{n}))?"
         rf"(?:{_SPACE}(?P<scale>{scales})(?:[ \u00a0]de)?)?{_SPACE}(?P<sym>{symbols})(?!\w)"
+    )
+    signed = (
+        rf"(?<![\w.,])(?P<sym>{leading})(?P<sign>[-−])(?P<a>{n})(?P<b>)(?P<ascale>)(?:{_SPACE}(?P<scale>{scales}))?"
+        r"(?P<code>)(?P<named>)(?!\w)"
     )
     cents = rf"(?<![\w.,])(?P<a>{n})[ \u00a0]?¢"
 
@@ -182,8 +239,10 @@ def money_rules(locale: Locale) -> list[Rule]:
         return f"{value.words} {locale.pick('cent', 'centavo')}{'' if value.one else 's'}"
 
     return [
+        *_short_money(locale),
         rule(name, reason, before, say),
         rule(name, reason, before_one, say),
+        rule(name, reason, signed, say),
         rule(name, reason, after, say),
         rule(name, reason, cents, say_cents),
     ]
@@ -239,7 +298,6 @@ def unit_rules(locale: Locale) -> list[Rule]:
 
     reason = "the unit in words, singular or plural as the number asks"
     return [
-        *_temperatures(locale),
         *_special_units(locale),
         rule("U2 unit", reason, pattern, say),
         _scale_rule(locale),
@@ -258,8 +316,6 @@ def _close(match: re.Match) -> bool:
 
 
 _STONES = r"(?<![\w.,])(?P<st>\d{1,2})\s?st\s(?P<lb>\d{1,2})\s?lbs?\b"
-_MILD = r"(?:(?<=máxima de )|(?<=mínima de )|(?<=máx\. )|(?<=mín\. )|(?<=máximas de )|(?<=mínimas de )|(?<=hasta los ))(?P<n>\d{1,2})º(?!\s?[CF])"
-"""Spanish degrees with the sign of an ordinal, behind the words of a forecast."""
 
 
 def _special_units(locale: Locale) -> list[Rule]:
@@ -268,7 +324,7 @@ def _special_units(locale: Locale) -> list[Rule]:
 
     def hours(match: re.Match) -> str:
         return locale.pick(" and ", " y ").join(
-            (_quantity(match["h"], "h", locale), _quantity(match["m"], "min", locale))
+            (quantity(match["h"], "h", locale), quantity(match["m"], "min", locale))
         )
 
     def height(match: re.Match) -> str:
@@ -286,7 +342,7 @@ def _special_units(locale: Locale) -> list[Rule]:
 
     def size(match: re.Match) -> str:
         first = amount(match["a"], None, locale).words
-        return f"{first} {locale.pick('by', 'por')} {_quantity(match['b'], match['unit'], locale)}"
+        return f"{first} {locale.pick('by', 'por')} {quantity(match['b'], match['unit'], locale)}"
 
     name, reason = "U2 unit", "the unit in words"
     sizes = rf"(?<![\w.,])(?P<a>{n})\s?[x×]\s?(?P<b>{n})\s?(?P<unit>m|cm|mm|km|ft)(?!\w)"
@@ -301,39 +357,11 @@ def _special_units(locale: Locale) -> list[Rule]:
     ]
 
 
-def _quantity(text: str, unit: str, locale: Locale, sign: str | None = None) -> str:
+def quantity(text: str, unit: str, locale: Locale, sign: str | None = None) -> str:
     """Return a number and its unit in words."""
     noun = UNITS[unit]
     value = amount(text, None, locale, noun.gender if locale.is_es else "n")
     return sign_words(sign, locale) + with_noun(value, noun, locale, False)
-
-
-def _temperatures(locale: Locale) -> list[Rule]:
-    """Return the rules for 40C, -5C, from 5C, 5-10C and máx. 35º; a 5C elsewhere is a name."""
-
-    def warm(match: re.Match) -> str:
-        low, high = (amount(match[i], None, locale).words for i in ("a", "b"))
-        return f"{low} {locale.pick('to', 'a')} {high} {UNITS['°' + match['unit']].many(locale)}"
-
-    def degrees(match: re.Match) -> str:
-        return _quantity(match["a"], f"°{match['unit']}", locale, match["sign"])
-
-    def mild(match: re.Match) -> str:
-        return _quantity(match["n"], "°", locale)
-
-    name, reason = "U2 unit", "the unit in words"
-    scale = "C" if locale.is_es else "[CF]"
-    words = ("de", "a", "hasta") if locale.is_es else ("from", "to", "of", "below", "above", "near")
-    behind = "|".join(rf"(?<=\b{word} )" for word in words)
-    return [
-        *([rule(name, reason, _MILD, mild)] if locale.is_es else []),
-        rule(
-            name, reason, rf"(?<![\w.,])(?P<a>\d{{1,3}}){DASH}(?P<b>\d{{2,3}})(?P<unit>{scale})(?!\w)", warm
-        ),
-        rule(name, reason, rf"(?<![\w.,])(?P<sign>[-−])?(?P<a>\d{{2,3}})(?P<unit>{scale})(?!\w)", degrees),
-        rule(name, reason, rf"(?:{behind})(?P<sign>)(?P<a>\d)(?P<unit>C)(?!\w)", degrees),
-        rule(name, reason, r"(?<![\w.,])(?P<sign>[-−])(?P<a>\d)(?P<unit>C)(?!\w)", degrees),
-    ]
 
 
 def _scale_rule(locale: Locale) -> Rule:

@@ -104,9 +104,9 @@ class Cast:
     def role(self, style: Style) -> Role:
         return self._roles[style.speaker]
 
-    def sound(self, name: str) -> np.ndarray:
-        """Return a sound as float32 (n,) at the cast's rate."""
-        return np.concatenate(list(mono_blocks(self._sounds[name], self.sample_rate, Report())))
+    def sound(self, name: str, report: Report) -> np.ndarray:
+        """Return a sound as float32 (n,) at the cast's rate; the report is told what is wrong with it."""
+        return np.concatenate(list(mono_blocks(self._sounds[name], self.sample_rate, report)))
 
     def tell(self, report: Report, options: SpeechOptions) -> None:
         """Note who speaks, and which of the wishes a voice cannot follow."""

@@ -7,11 +7,14 @@ import re
 from .glossary import Glossary
 from .languages import Locale
 from .numbers import cardinal, digit_words, year
-from .rules import Rule, rule
+from .rules import Rule, left_of, rule
 
 _CODE_BEFORE = r"\b(?:Boeing|Flight|Route|Highway|Airbus|Lufthansa|Interstate)\s"
 
 
+_CASE = r"\b(?:Case|Docket|File|Suit|Cause|Caso|Expediente|Causa)\s(?:(?:[Nn]o\.?|[Nn]úm\.|[Nn]\.?º|#|number)\s?)?$"
+_AIRLINES = "IB|UX|VY|FR|LH|BA|AF|AM|AV|LA|AA|UA|DL|KL|TP|EK|QR|CM|AR|Y4|I2|V7|U2|LX|AZ"
+_FLIGHT = re.compile(r"\b[Vv]uelos?(?:\s\w+){0,2}\s$")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 
@@ -22,8 +25,9 @@ def _figure(text: str, locale: Locale, paired: bool = False) -> str:
         return digit_words(text, locale)
     if len(text) == 4 and 1900 <= value <= 2099:
         return year(value, locale)
-    if paired and not locale.is_es and len(text) == 4 and value % 100:
-        return f"{cardinal(value // 100, locale)} {'oh ' * (value % 100 < 10)}{cardinal(value % 100, locale)}"
+    if paired and len(text) == 4 and value % 100:
+        oh = locale.pick("oh ", "cero ") * (value % 100 < 10)
+        return f"{cardinal(value // 100, locale)} {oh}{cardinal(value % 100, locale)}"
     if not locale.is_es and len(text) == 3 and value % 100:
         rest = f"oh {cardinal(value % 100, locale)}" if value % 100 < 10 else cardinal(value % 100, locale)
         return f"{cardinal(value // 100, locale)} {rest}"
@@ -34,6 +38,9 @@ def _code(match: re.Match, locale: Locale, glossary: Glossary) -> str:
     """Return letters one by one and numbers as numbers; letters that are a word stay one."""
     said = ""
     figures = match["code"].translate(_SUBSCRIPTS)
+    paired = not locale.is_es or bool(
+        re.match(rf"(?:{_AIRLINES})\d", figures) or _FLIGHT.search(left_of(match))
+    )
     for piece in re.finditer(r"[A-ZÑ]+|[a-z]{3}|[a-z]|\d+", figures):
         run = piece[0]
         if run.isdigit() and re.search(r"\d-$", figures[: piece.start()]):
@@ -41,7 +48,7 @@ def _code(match: re.Match, locale: Locale, glossary: Glossary) -> str:
         word = run.isalpha() and (len(run) > 1 and run.islower() or glossary.is_word(run, locale.language))
         # A hyphen keeps a letter a letter: engines read "A three" with an article.
         said += (" " if word or said.endswith(" ") else "-") if said else ""
-        said += _figure(run, locale, True) if run.isdigit() else run + " " if word else "-".join(run)
+        said += _figure(run, locale, paired) if run.isdigit() else run + " " if word else "-".join(run)
     plural = match.groupdict().get("plural")
     return re.sub("ys$", "ies", " ".join(said.split()) + (plural or ""))
 
@@ -66,12 +73,18 @@ def code_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
         words = cardinal(int(match["n"]), locale) if locale.is_es else known[match["n"]]
         return f"{words}-{match['p'].upper()}"
 
+    def case(match: re.Match) -> str | None:
+        if not re.search(_CASE, left_of(match)):
+            return None
+        return ", ".join(digit_words(part, locale) for part in re.findall(r"\d+", match[0]))
+
     def flight(match: re.Match) -> str:
         return match["word"] + _figure(match["n"], locale)
 
     reason = "letters one by one, the number as a number"
     letters = r"[A-ZÑ]{1,6}-?\d{1,4}(?:-?[A-Z]{1,2}\d{0,4}){0,2}"
     return [
+        rule("number", "digit by digit", r"(?<![\w.,-])\d{1,4}-\d{2,6}(?![\w-]|[.,]\d)", case),
         rule("code", "an address of a computer", r"(?<![\w.,])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)", address),
         rule(
             "code",

@@ -6,7 +6,7 @@ import re
 
 from .languages import Locale
 from .numbers import ROMAN, cardinal, ordinal, roman, year
-from .rules import Rule, left_of, rule, starts
+from .rules import Rule, full_stop, left_of, right_of, rule, starts
 
 MONTHS = {
     "en": ("January February March April May June July August September October November December".split()),
@@ -54,6 +54,11 @@ def _in_place(words: str, match: re.Match) -> str:
     if re.search(r"\b[Tt]he\s+$", left_of(match)):
         return words[4:]
     return words if left_of(match).strip() else f"T{words[1:]}"
+
+
+def _stopped(match: re.Match, said: str | None) -> str | None:
+    """Return a date with the full stop that the dot of its month was as well (el 5 ene.)."""
+    return said and said + full_stop(match, said)
 
 
 def _two_digit(text: str) -> int:
@@ -131,7 +136,7 @@ def _english_dates(locale: Locale) -> list[Rule]:
             reason,
             rf"(?<![\w.,/:$€£])(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:{_DASH}(?P<last>\d{{1,2}})(?:st|nd|rd|th)?)?"
             rf"\s(?:of\s)?{_EN_MONTH}(?:,?\s(?P<year>[12]\d{{3}}))?(?![\w%]|[.,/]\d)",
-            day_month,
+            lambda m: _stopped(m, day_month(m)),
         ),
         rule(
             name, reason, rf"\b{_EN_MONTH},?\s(?:of\s)?(?P<year>(?:1\d|20)\d\d)(?![\w%]|[.,/]\d)", month_year
@@ -142,8 +147,53 @@ def _english_dates(locale: Locale) -> list[Rule]:
             rf"(?<=\d)\s?[–-]\s?(?={_EN_MONTH}\s\d)|(?<=[a-z.])\s[–-]\s(?=\d{{1,2}}\s{_EN_MONTH.replace('?P<month>', '?:')})",
             lambda m: " to ",
         ),
+        rule(
+            name,
+            reason,
+            r"(?<![\w.,/:$-])(?P<a>\d{1,2})/(?P<b>\d{1,2})(?![\w/%-]|[.,]\d)",
+            lambda m: _no_year(m, locale),
+        ),
         *_english_short_forms(locale),
     ]
+
+
+_TIMED = re.compile(
+    r"\b(?:on|by|until|till|from|since|before|after|through|starting|beginning|effect|effective|dated|due|deadline of"
+    r"|starts?|began|begins?|ends?|ended|resumes?|resumed|close[sd]?|opens?|opened|returns?|expires?|expired|arrives?"
+    r"|weekend of|week of|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day,?|(?:Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)\.?,?)"
+    r"\s(?:\d{1,2}/\d{1,2}(?:,|\s(?:to|and|or|through))\s)*$",
+    re.IGNORECASE,
+)
+"""What stands before a date without a year."""
+_NO_DATE = (
+    r"\s(?:of|cups?|inch(?:es)?|miles?|acres?|teaspoons?|tablespoons?|pounds?|points?|majority|time|size|hours?|percent"
+    r"|full|empty|higher|lower|up|down|off|past|length|mark|cm|in|ounces?|odds|tanks?|gallons?|blocks?|dozen|shares?|pages?|cents?|carats?|turns?|sheets?|barrels?|court|pipes?|cases?|scale|speed)\b(?! the (?:evening|morning|afternoon))"
+)
+_CHANGED = (
+    r"\b(?:fell|fall\w*|rose|ris\w+|cut\w*|up|down|grew|grow\w*|gain\w*|lower\w*|rais\w+|increas\w+|decreas\w+|drop\w*|shr\w+"
+    r"|reduc\w+|lost|lose|mov\w+|jump\w*|slip\w*|climb\w*)\s(?:\w+\s)?by\s$"
+)
+"""Before a fraction: rates fell by 3/4."""
+
+
+def _no_year(match: re.Match, locale: Locale) -> str | None:
+    """Return a date without a year behind a word of time (on 3/4); elsewhere 3/4 is a fraction."""
+    if not _TIMED.search(left_of(match)) or re.match(_NO_DATE, right_of(match)):
+        return None
+    if re.search(_CHANGED, left_of(match)):
+        return None
+    if match[0] in ("9/11", "24/7", "7/7" if locale.british else ""):  # events with a name of their own
+        return None
+    first, second = int(match["a"]), int(match["b"])
+    day, month = (first, second) if locale.day_first else (second, first)
+    if month > 12 >= day:
+        day, month = month, day
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return _in_place(_full(day, month, None, locale), match)
+
+
+_PART = r"(?:and|or|to|through|at|night|morning|afternoon|evening)\b"
 
 
 def _english_short_forms(locale: Locale) -> list[Rule]:
@@ -151,6 +201,10 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
 
     def weekday(match: re.Match) -> str:
         return next(d for d in _DAYS["en"] if d.startswith(match["day"][:3]))
+
+    def last_day(match: re.Match) -> str:
+        said = weekday(match)
+        return said + full_stop(match, said)
 
     def decade(match: re.Match) -> str | None:
         century, tens = match["century"], match["tens"]
@@ -165,14 +219,20 @@ def _english_short_forms(locale: Locale) -> list[Rule]:
         rule(
             "abbreviation",
             "a short form is said in full",
-            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|Sun)(?:\.(?=,?\s[A-Z\d])|(?=,?\s(?:\d{{1,2}}\s)?{_EN_MONTH}))",
+            rf"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|(?<!\b[Tt]he )Sun)(?:\.(?=,?\s[A-Z\d]|,?\s{_PART})|(?=,?\s(?:\d{{1,2}}\s)?{_EN_MONTH}))",
             weekday,
         ),
         rule(
             "abbreviation",
             "a short form is said in full",
+            r"\b(?P<day>Mon|Tues?|Wed|Thu(?:rs?)?|Fri|Sat|(?<!\b[Tt]he )Sun)\.(?=[\"”'’)\]]*\s*$|\s[a-z]|[,;:])",
+            last_day,
+        ),
+        rule(
+            "abbreviation",
+            "a short form is said in full",
             r"\b(?P<m>Jan|Feb|Apr|Aug|Sept?|Oct|Nov|Dec)\.",
-            lambda m: _month(m["m"], locale),
+            lambda m: _month(m["m"], locale) + full_stop(m, ""),
         ),
         rule(
             "abbreviation",
@@ -223,12 +283,12 @@ def _spanish_dates(locale: Locale) -> list[Rule]:
             reason,
             rf"(?<![\w.,/:])(?P<first>(?P<day>\d{{1,2}})(?:\.?[ºo]\b|\.?º)?(?:\s?[-–]\s?(?P<last>\d{{1,2}}))?)\s(?:de\s)?"
             rf"{_ES_MONTH}(?:,?\s(?:de\s|del\s)?(?P<year>[12]\d{{3}}))?(?![\w%]|[.,/]\d)",
-            lambda m: _first_of_month(m, locale) or day_month(m),
+            lambda m: _stopped(m, _first_of_month(m, locale) or day_month(m)),
         ),
         rule(
             name,
             reason,
-            r"(?:(?<=\bel\s)|(?<=\bdel\s)|(?<=\bal\s)|(?<=\bdía\s))(?P<day>\d{1,2})/(?P<month>\d{1,2})(?![\w/%]|[.,]\d)",
+            r"(?:(?<=\bel\s)|(?<=\bdel\s)|(?<=\bal\s)|(?<=\bdía\s)|(?<=(?:lunes|artes|coles|ueves|ernes|ábado|mingo)\s)|(?<=(?:unes|rtes|oles|eves|rnes|bado|ingo),\s))(?P<day>\d{1,2})/(?P<month>\d{1,2})(?![\w/%]|[.,]\d)",
             short,
         ),
         rule(

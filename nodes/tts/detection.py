@@ -128,9 +128,26 @@ def language_of(text: str, language: str, report: Report | None = None, default:
 def word_evidence(text: str) -> dict[str, float]:
     """Return the evidence of the words of `text` for each language."""
     score = {"en": 0.0, "es": 0.0}
-    for _, language, weight in weighed_words(text):
+    for _, language, weight in outweighed(text, list(weighed_words(text))):
         score[language] += weight
     return score
+
+
+_QUOTED = re.compile(r"[\"“«„][^\"“”«»„]*[\"”»“]")
+_ASIDE = 0.1
+"""What a word in a quotation weighs when words around it speak: a Spanish report may quote English."""
+
+
+def outweighed(text: str, words: list[tuple[re.Match, str, float]]) -> list[tuple[re.Match, str, float]]:
+    """Return the weighed words of `text`, those in quotations lighter if at least two words outside tell something."""
+    quotes = [m.span() for m in _QUOTED.finditer(text)]
+    inside = [any(a <= w.start() < b for a, b in quotes) for w, _, _ in words]
+    if not any(inside) or inside.count(False) < 2:
+        return words
+    return [
+        (word, language, weight * _ASIDE if quoted else weight)
+        for (word, language, weight), quoted in zip(words, inside, strict=True)
+    ]
 
 
 def weighed_words(text: str) -> Iterator[tuple[re.Match, str, float]]:

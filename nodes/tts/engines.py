@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.audio import MemoryAudio
 from ..core.report import Report
 from .split import split_text
-from .symbol_rules import AFTER_URL, EMOJI, INVISIBLE, URL, is_odd
+from .symbol_rules import EMOJI, INVISIBLE, is_odd
 from .tags import unobeyed
 from .voices import JOE, SAMPLE_VOICE, Chunk, SampleEngine, SpeechEngine, all_engines
+from .web_rules import AFTER_URL, URL
+
+if TYPE_CHECKING:
+    from ..core.frames import RunContext
 
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
 
@@ -86,12 +92,14 @@ def speak(
     seed: int = 0,
     report: Report | None = None,
     roots: Iterable[Path] = (),
+    ctx: RunContext | None = None,
 ) -> MemoryAudio:
     """Return `text` spoken by `voice` as one mono clip at the voice's rate, peak -1 dBFS.
 
     speed 0.5..2 (1 is the voice's own pace); the same seed gives the same samples, another one another
     reading. The sample sentence ignores all three and the report says so. Raises ValueError for a text
-    without words, an unknown voice or a speed out of range, MissingPackage if the voice needs an extra.
+    without words, an unknown voice or a speed out of range, MissingPackage if the voice needs an extra. `ctx` hears the
+    user's stop while it speaks.
     """
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise ValueError(f"speed {speed} is outside {MIN_SPEED}..{MAX_SPEED}; 1 is the voice's own pace")
@@ -101,8 +109,17 @@ def speak(
     if report is not None and (ignored := unobeyed(text)):
         report.warn(ignored)
     said = clean_text(text, report)
-    chunks = (c for part in split_text(said) for c in engine.synthesize(part, voice, speed, seed))
-    return _take(chunks, voice, said)
+
+    def chunks() -> Iterator[Chunk]:
+        return (c for part in split_text(said) for c in engine.synthesize(part, voice, speed, seed))
+
+    if ctx is None:
+        return _take(chunks(), voice, said)
+    engine.sample_rate(voice)  # a missing package is told as it is, not as the error of a stage
+    from ..core.overlap import ahead
+
+    with closing(ahead(ctx, chunks, 1, "speech")) as made:
+        return _take(made, voice, said)
 
 
 def _say_sample(

@@ -79,13 +79,18 @@ class EspeakEngine:
         with _speaking_as(voice.removeprefix(PREFIX)):
             return SAMPLE_RATE
 
+    def files(self, voice: str) -> tuple[Path, ...]:
+        return ()
+
     def synthesize(
         self, text: str, voice: str, speed: float = 1.0, seed: int = 0, language: str | None = None
     ) -> Iterator[Chunk]:
-        """Yield one Chunk. A `language` other than the voice's own is spoken in that language's."""
+        """Yield one Chunk. A `language` other than the voice's own is spoken in that language's, if espeak knows it."""
         name = voice.removeprefix(PREFIX)
-        if language and language[:2] != self.languages(voice)[0]:
-            name = language.partition("-")[0]  # it knows few countries
+        if language and language[:2].lower() != self.languages(voice)[0]:
+            other = language.partition("-")[0].lower()  # it knows few countries
+            if _knows(other):
+                name = other
         yield _say(text, name, speed)
 
 
@@ -129,6 +134,14 @@ def _speaking_as(name: str) -> Iterator[Any]:
         finally:
             library.espeak_Terminate()
             _unload(library)
+
+
+def _knows(name: str) -> bool:
+    try:
+        with _speaking_as(name):
+            return True
+    except ValueError:
+        return False
 
 
 def _load() -> tuple[Any, bytes | None]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..core.audio import need
 from .speech_engine import LOADED, Chunk
+from .stoppable import StoppableSession
 
 PREFIX = "kokoro: "
 INSTALL = "kokoro-onnx"
@@ -72,6 +73,9 @@ class KokoroEngine:
     def sample_rate(self, voice: str) -> int:
         _package()
         return SAMPLE_RATE
+
+    def files(self, voice: str) -> tuple[Path, ...]:
+        return () if self._files is None else (self._files.model, self._files.styles)
 
     def synthesize(
         self, text: str, voice: str, speed: float = 1.0, seed: int = 0, language: str | None = None
@@ -127,7 +131,7 @@ def _load(files: KokoroFiles, package: Any) -> Any:
     try:
         session = onnxruntime.InferenceSession(_timed_model(files.model), providers=["CPUExecutionProvider"])
         session._model_path = str(files.model)
-        return package.Kokoro.from_session(session, str(files.styles))
+        return package.Kokoro.from_session(StoppableSession(session), str(files.styles))
     except Exception as e:  # onnxruntime's and numpy's errors have no common base
         reason = str(e).strip().splitlines()[-1][:200] if str(e).strip() else type(e).__name__
         raise ValueError(

@@ -13,13 +13,16 @@ LANGUAGES = ("en", "es")
 _POINT_COUNTRIES = frozenset({"419", "MX", "US", "PR", "DO", "GT", "HN", "NI", "PA", "SV", "PE"})
 """Spanish with a decimal point: Mexico, Central America, the Caribbean, and the CLDR's es-419."""
 
+_PESO_COUNTRIES = frozenset({"MX", "AR", "CL", "CO", "UY", "CU", "DO"})
+"""Spanish where "$" is the peso; elsewhere in the Americas it is the dollar."""
+
 
 @dataclass(frozen=True)
 class Locale:
     """How a language is written in one place.
 
     decimal is "." or ","; day_first orders 3/4/2025; british puts "and" after hundreds; american (Spanish of the
-    Americas) says "primero de mayo" and "centavos".
+    Americas) says "primero de mayo" and "centavos"; peso says that "$" is a peso.
     """
 
     tag: str
@@ -28,6 +31,7 @@ class Locale:
     day_first: bool
     british: bool = False
     american: bool = False
+    peso: bool = False
 
     @property
     def is_es(self) -> bool:
@@ -46,9 +50,8 @@ def find_locale(tag: str) -> Locale:
         return Locale(tag, "en", ".", day_first=not us, british=not us)
     if language == "es":
         american = region not in ("", "ES")
-        return Locale(
-            tag, "es", "." if region in _POINT_COUNTRIES else ",", day_first=True, american=american
-        )
+        decimal = "." if region in _POINT_COUNTRIES else ","
+        return Locale(tag, "es", decimal, True, american=american, peso=region in _PESO_COUNTRIES)
     raise ValueError(
         f"language {tag!r} has no text rules; use one of {', '.join(LANGUAGES)} (with a country if it matters: "
         "en-GB, es-MX), or auto"

@@ -20,7 +20,7 @@ from itertools import chain
 
 import numpy as np
 
-from ..core.audio import MemoryAudio, as_float
+from ..core.audio import MemoryAudio, as_array, as_float
 from ..core.report import Report
 from .mastering.levels import Levels, Trace
 from .mastering.options import MasterOptions
@@ -114,7 +114,7 @@ def master_takes(
 
 
 def _shaped(sound: np.ndarray) -> np.ndarray:
-    data = np.asarray(sound)
+    data = as_array(sound, "sound")
     if data.ndim not in (1, 2) or 0 in data.shape or (data.ndim == 2 and len(data) > 2):
         raise ValueError(
             f"sound shaped {data.shape} cannot be mastered; give (n,), (1, n) or (2, n), at least one sample"

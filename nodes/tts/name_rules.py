@@ -146,7 +146,12 @@ def abbreviation_rules(locale: Locale, glossary: Glossary) -> list[Rule]:
     reason = "a short form is said in full"
     more = rf"(?!\s?[{_CAPS}]\.)"  # S. A. is a company, S. A. R. a princess
     endings = (
-        (more if k[0].isupper() and k[1] == "." else "") if k[-1] in "./" else r"(?![\w.])" for k in ordered
+        (more if k[0].isupper() and k[1] == "." else "")
+        if k[-1] in "./" and k != "s/"
+        else r"(?=\s)"
+        if k == "s/"
+        else r"(?!\w|\.\w)"
+        for k in ordered
     )
     keys = "|".join(re.escape(k) + end for k, end in zip(ordered, endings, strict=True))
     rules = [rule("abbreviation", reason, rf"(?<![\w./-])(?:{keys})", say)]

@@ -90,14 +90,17 @@ class Speak(io.ComfyNode):
         return voice_problem(voice)
 
     @classmethod
-    def fingerprint_inputs(cls, text: str | None = None, normalize: str | None = OFF, **_) -> str:
-        return "" if normalize == OFF else sound_stamps(text)
+    def fingerprint_inputs(
+        cls, text: str | None = None, voice: str | None = None, normalize: str | None = OFF, **_
+    ) -> str:
+        return f"{voice_stamps(voice)} {'' if normalize == OFF else sound_stamps(text)}"
 
     @classmethod
     def execute(cls, text: str, voice: str, speed: float, seed: int, normalize: str = OFF) -> io.NodeOutput:
         report = Report()
         if normalize == OFF:
-            clip: AudioClip = speak(text, voice, speed, seed, report, model_folders("tts"))
+            folders, ctx = model_folders("tts"), ComfyContext()
+            clip: AudioClip = speak(text, voice, speed, seed, report, folders, ctx)
         else:
             from .takes import SpeechOptions, join_takes
 
@@ -166,8 +169,10 @@ class SpeakDialogue(io.ComfyNode):
         return voice_problem(voice_a, voice_b, voice_c, voice_d)
 
     @classmethod
-    def fingerprint_inputs(cls, text: str | None = None, **_) -> str:
-        return sound_stamps(text)
+    def fingerprint_inputs(
+        cls, text: str | None = None, voice_a=None, voice_b=None, voice_c=None, voice_d=None, **_
+    ) -> str:
+        return f"{voice_stamps(voice_a, voice_b, voice_c, voice_d)} {sound_stamps(text)}"
 
     @classmethod
     def execute(
@@ -225,6 +230,18 @@ def sound_stamps(text: str | None) -> str:
         return " ".join(input_stamp(name) for name in sounds_in(text or ""))
     except ValueError:
         return ""
+
+
+def voice_stamps(*voices: str | None) -> str:
+    """Return what changes when a file that the voices are read from does; nothing for a wired or an unknown voice."""
+    stamps = []
+    for voice in dict.fromkeys(filter(None, voices)):
+        try:
+            files = engine_for(voice, model_folders("tts")).files(voice)
+            stamps += [f"{p} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files]
+        except (ValueError, OSError):
+            continue  # the run says what is wrong with it
+    return " ".join(stamps)
 
 
 def voices_of(text: str, voices: dict[str, str]) -> dict[str, str]:

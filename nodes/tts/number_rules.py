@@ -14,7 +14,7 @@ from .numbers import (
     split_number,
     year,
 )
-from .rules import Rule, left_of, right_of, rule
+from .rules import Rule, joint, left_of, right_of, rule
 from .years import is_year
 
 _SECTION = (
@@ -34,7 +34,7 @@ def between_rules(locale: Locale) -> list[Rule]:
     def span(match: re.Match) -> str:
         first, second = match["a"], match["b"]
         if all(re.fullmatch(r"(?:1[1-9]|20)\d\d", x) for x in (first, second)):
-            return f"{year(int(first), locale)} {to} {year(int(second), locale)}"
+            return f"{year(int(first), locale)} {joint(match, locale)} {year(int(second), locale)}"
         if not locale.is_es and re.fullmatch(r"(?:1[1-9]|20)\d\d", first) and re.fullmatch(r"\d\d", second):
             return f"{year(int(first), locale)} to {year(int(first[:2] + second), locale)}"
         if locale.is_es and re.fullmatch(r"20\d\d", first) and second == f"{int(first) + 1}"[2:]:
@@ -42,7 +42,7 @@ def between_rules(locale: Locale) -> list[Rule]:
         if first == second == "50":
             return locale.pick("fifty-fifty", "cincuenta cincuenta")
         gender = noun_gender(match.string, match.end()) if locale.is_es else "n"
-        return f"{one(first, gender)} {to} {one(second, gender)}"
+        return f"{one(first, gender)} {joint(match, locale)} {one(second, gender)}"
 
     def season(match: re.Match) -> str:
         return f"{year(int(match[1]), locale)} {cardinal(int(match[2]), locale)}"
@@ -54,7 +54,7 @@ def between_rules(locale: Locale) -> list[Rule]:
         if re.search(r"\b(?:in|of|at|en|de|con)\s$", left_of(match)) and re.fullmatch(r"[0-5]\d", match[2]):
             zero = locale.pick("oh ", "cero ") if match[2][0] == "0" else ""  # he scored in 32:15
             return f"{cardinal(int(match[1]), locale)} {zero}{cardinal(int(match[2]), locale)}"
-        return f"{cardinal(int(match[1]), locale)} {to} {cardinal(int(match[2]), locale)}"
+        return f"{one(match[1])} {to} {one(match[2])}"
 
     def product(match: re.Match) -> str:
         return f"{one(match['a'])} {locale.pick('by', 'por')} {one(match['b'])}"
@@ -69,7 +69,9 @@ def between_rules(locale: Locale) -> list[Rule]:
         rule("season", "two years", r"(?<![\w.,/])((?:19|20)\d\d)/(\d\d)(?![\w/]|[.,]\d)", season),
         rule("version", "every part of it as a number", versions, version),
         rule("range", word, spans, span),
-        rule("ratio", word, r"(?<![\w:.,])(\d{1,3}):(\d{1,3})(?![\w:])", ratio),
+        rule(
+            "ratio", word, r"(?<![\w:.,])(\d{1,3}(?:[.,]\d{1,2})?):(\d{1,3}(?:[.,]\d{1,2})?)(?![\w:])", ratio
+        ),
         rule("product", word, products, product),
     ]
 

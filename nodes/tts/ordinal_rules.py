@@ -19,7 +19,7 @@ def order_rules(locale: Locale) -> list[Rule]:
     def spanish(match: re.Match) -> str:
         mark = match["mark"].lstrip(".")
         gender = "f" if mark[-1] in "ªa" else "m"
-        noun = re.match(r"\s+[a-záéíóúñ]", right_of(match))
+        noun = re.match(r"\s+(?!izq|izda|dcha|centro)[a-záéíóúñ]", right_of(match))
         short = mark == "er" or (bool(noun) and noun_gender(match.string, match.end()) == "m")
         return ordinal(int(match["n"]), locale, gender, short)
 
@@ -33,7 +33,7 @@ def order_rules(locale: Locale) -> list[Rule]:
         rule(
             "number sign",
             "the sign in words",
-            r"(?<!\w)(?:[Nn]\.?\s?[º°]\.?|[Nn]\.?os|[Nn]\.o|[Nn]úms?\.|[Nn]ros?\.|No\.|#)\s?(?=\d)"
+            r"(?<!\w)(?:[Nn]\.?\s?[º°]\.?|[Nn]\.?os|[Nn]\.o|[Nn]úms?[.,]?|[Nn]ros?\.|No\.|#)\s?(?=\d)"
             if locale.is_es
             else r"(?<!\w)(?:[Nn]os?\.|№|[Nn]º|#)\s?(?=\d)|(?<!\w)No\s(?=\d{1,3}\b(?!\s[a-z]+s\b))",
             numero,

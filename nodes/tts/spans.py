@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .detection import weighed_words
+from .detection import outweighed, weighed_words
 from .languages import ARTICLES, SURE
 
 _RUN = 2.0
@@ -35,8 +35,9 @@ def language_spans(text: str, base: str) -> list[Span]:
     """
     other = "es" if base == "en" else "en"
     words = list(weighed_words(text))
-    theirs = sum(weight for _, language, weight in words if language == other)
-    ours = sum(weight for _, language, weight in words if language == base)
+    fair = outweighed(text, words)
+    theirs = sum(weight for _, language, weight in fair if language == other)
+    ours = sum(weight for _, language, weight in fair if language == base)
     if theirs > 2 * ours + _FLIP:
         base, other = other, base
     spans: list[Span] = []

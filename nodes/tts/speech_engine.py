@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +52,9 @@ class SpeechEngine(Protocol):
 
     def sample_rate(self, voice: str) -> int:
         """Return the rate in Hz without loading the voice. MissingPackage if its package is not there."""
+
+    def files(self, voice: str) -> tuple[Path, ...]:
+        """Return the files that a voice is read from; none for one that is part of a package."""
 
     def synthesize(
         self, text: str, voice: str, speed: float = 1.0, seed: int = 0, language: str | None = None

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..core.audio import MissingPackage
+from .glossary import Glossary, default_glossary
 from .languages import COMMON, FUNCTION_EN, PLAIN
 from .numbers import INSTALL
+from .short_forms import goes_on
 
 MAX_PART = 400
 """Characters handed to an engine at once. Engines stop near 510 phonemes, and spelled-out text has about one a letter."""
@@ -50,26 +52,35 @@ def _segment(language: str, text: str) -> list[str]:
     return [s for s in module.segment(language, text) if s]
 
 
-def split_sentences(text: str, language: str = "en") -> Iterator[tuple[str, bool]]:
+def split_sentences(
+    text: str, language: str = "en", glossary: Glossary | None = None
+) -> Iterator[tuple[str, bool]]:
     """Yield (sentence, ends its paragraph); joined by spaces the sentences hold all of `text` but white space.
+
+    The short forms of the glossary (the pack's own by default) end no sentence in front of a name or a number.
 
     A blank line or a list item ends a sentence whether it has a full stop or not; a single new line does not.
     Tags ([pause:0.5]) do not end one either and stay with the sentence they stand in front of or inside.
     """
+    short = frozenset((glossary or default_glossary()).abbreviations[language])
     for paragraph in _PARAGRAPH.split(text):
-        sentences = list(_sentences(paragraph, language))
+        sentences = list(_sentences(paragraph, language, short))
         for i, sentence in enumerate(sentences):
             yield sentence, i == len(sentences) - 1
 
 
-def _sentences(paragraph: str, language: str) -> Iterator[str]:
+def _sentences(paragraph: str, language: str, short: frozenset[str]) -> Iterator[str]:
     hidden = TAG.sub(lambda m: "\ufffc" * len(m[0]), paragraph)
     held, at = "", 0
     for piece in (
-        p for s in _segment(language, hidden) for part in _ANSWER.split(s) for p in _OVER.split(part)
+        p
+        for s in _segment(language, hidden)
+        for part in _ANSWER.split(s)
+        for over in _OVER.split(part)
+        for p in _more_ends(over, language, short)
     ):
         piece, at = paragraph[at : at + len(piece)], at + len(piece)
-        if held and not _continues(held, piece, language):
+        if held and not _continues(held, piece, language, short):
             closing = _CLOSING.match(piece)[0]
             yield _one_line(held + closing)
             held, piece = "", piece[len(closing) :]
@@ -103,7 +114,18 @@ def _ends_with_short_form(before: str, after: str, language: str) -> bool:
     return word is not None and word[1].lower() in COMMON[language] | FUNCTION_EN
 
 
-def _continues(before: str, after: str, language: str) -> bool:
+def _more_ends(piece: str, language: str, short: frozenset[str]) -> Iterator[str]:
+    """Yield a piece of sentencex cut where a short form ends a sentence that it took for one."""
+    at = 0
+    for stop in re.finditer(r"(?<=\w)\.(?=\s+[A-ZÁÉÍÓÚÑ¿¡])", piece):
+        before, after = piece[max(at, stop.end() - 40) : stop.end()], piece[stop.end() : stop.end() + 40]
+        if goes_on(before, after, language, short) is False:
+            yield piece[at : stop.end()]
+            at = stop.end()
+    yield piece[at:]
+
+
+def _continues(before: str, after: str, language: str, short: frozenset[str]) -> bool:
     """Return whether a cut of sentencex is inside a sentence."""
     bare, rest = TAG.sub("", before).rstrip(), TAG.sub("", after)
     if not re.search(r"\w", bare) or not re.search(r"\w", rest):
@@ -114,6 +136,9 @@ def _continues(before: str, after: str, language: str) -> bool:
         return False
     if re.search(r"\b[ad]\.\s*$", bare) and re.match(r"\s*C\.", rest):  # a. C., d. C.
         return True
+    on = goes_on(bare, rest, language, short)
+    if on is not None:
+        return on
     if _MERIDIEM.search(bare):
         return bool(re.match(rf"\s*{_CONTINUES[language]}", rest)) or bool(_LOWER.match(rest))
     if _ABBREVIATED.search(bare):

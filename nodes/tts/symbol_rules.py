@@ -1,4 +1,4 @@
-"""Rules for what is not a word: addresses, emoji, control characters, quotation marks, ellipses, symbols, markup."""
+"""Rules for what is not a word: emoji, control characters, quotation marks, ellipses, symbols, markup."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from collections.abc import Callable
 from .languages import Locale
 from .rules import Rule, left_of, right_of, rule
 from .units import PER
+from .web_rules import dropped_url_rules
 
-URL = r"(?:https?://|ftp://|www\.)\S+"
 EMOJI = (
     "(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u231a-\u23ff]"
     "[\ufe0e\ufe0f\u200d\u20e3\U000e0020-\U000e007f]*)+|[\ufe0e\ufe0f\u20e3]"
 )
-AFTER_URL = ".,;:!?)]}'\"»”’"
 INVISIBLE = "\ufe0e\ufe0f\u20e3\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f\u061c"
-_TOP = r"(?:com|org|net|edu|gov|mil|int|info|io|ai|co|tv|news|app|dev|uk|us|es|mx|ar|cl|pe|eu|de|fr|it|pt|br|ca|au|jp|cn|ch)"
 _QUOTES = '"“”„‟«»‹›「」『』'
 
 
@@ -28,11 +26,6 @@ def is_odd(char: str) -> bool:
 
 def dropped_rules(dropped: Callable[[str], None]) -> list[Rule]:
     """Return the rules for what is left out; `dropped` is told each piece."""
-
-    def url(match: re.Match) -> str:
-        address = match[0].rstrip(AFTER_URL)
-        dropped(address)
-        return match[0][len(address) :]
 
     def emoji(match: re.Match) -> str:
         if match[0].strip(INVISIBLE):  # not worth a word when invisible
@@ -46,48 +39,12 @@ def dropped_rules(dropped: Callable[[str], None]) -> list[Rule]:
         return ""
 
     return [
-        rule("URL", "an address cannot be listened to", URL, url, re.IGNORECASE),
+        *dropped_url_rules(dropped),
         rule("emoji", "a picture has no sound", EMOJI, emoji),
         rule("invisible", "no sound", f"[{INVISIBLE}]+", lambda m: "", silent=True),
         rule("control", "no sound", r"[^\w\s!-~]", odd),
         rule("control", "no sound", r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", odd),
     ]
-
-
-def address_rules(locale: Locale) -> list[Rule]:
-    """Return the rules for what can be read out of addresses: e-mail, bare domains, handles, hashtags."""
-    dot, at = locale.pick("dot", "punto"), locale.pick("at", "arroba")
-
-    def spoken(text: str) -> str:
-        text = re.sub(r"[.]", f" {dot} ", text)
-        text = re.sub(r"/(?=.)", locale.pick(" slash ", " barra "), text.rstrip("/"))
-        text = re.sub(r"_", locale.pick(" underscore ", " guion bajo "), text)
-        text = re.sub(r"-", locale.pick(" dash ", " guion "), text)
-        return " ".join(re.sub(r"(?<=\D)(?=\d)|(?<=\d)(?=\D)", " ", text.replace("@", f" {at} ")).split())
-
-    reason = "an address as it is read out"
-    return [
-        rule(
-            "e-mail",
-            reason,
-            r"(?<![\w.])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-            lambda m: _digits(spoken(m[0]), locale),
-        ),
-        rule(
-            "web",
-            reason,
-            rf"(?<![\w.@])(?:[a-zA-Z][\w-]*\.)+{_TOP}\b(?:/[\w-]+)*/?(?!\.\w|@)",
-            lambda m: _digits(spoken(m[0]), locale),
-        ),
-        rule("handle", reason, r"(?<![\w.])@(?=[A-Za-z_]\w*)", lambda m: f"{at} "),
-        rule("hashtag", reason, r"(?<![\w&])#(?=[^\W\d]|\d+[A-Za-zÑñ])", lambda m: "hashtag "),
-    ]
-
-
-def _digits(text: str, locale: Locale) -> str:
-    from .numbers import digit_words
-
-    return re.sub(r"\d+", lambda m: digit_words(m[0], locale), text)
 
 
 def punctuation_rules(locale: Locale) -> list[Rule]:
@@ -192,7 +149,7 @@ def symbol_rules(locale: Locale) -> list[Rule]:
         (r"¥", "yen", "yenes"),
         (r"µ", "micro", "micro"),
     ]
-    rules = [rule("per", reason, rf"(?<=[\w€$£¢.])\s?/\s?(?P<unit>{units})\b", per)]
+    rules = [rule("per", reason, rf"(?<=[\w€$£¢.])\s?/\s?(?P<unit>{units})\b(?:\.(?=\s+[a-z]))?", per)]
     rules.append(_compass(locale))
     rules.append(rule("slash", "a pause", r"(?<=\S)\s+/\s+(?=\S)", lambda m: ", "))
     rules.append(rule("slash", reason, r"\band/or\b|\by/o\b", lambda m: m[0].replace("/", " ")))

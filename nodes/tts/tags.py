@@ -13,7 +13,8 @@
 
 A tag with a colon or a closing tag that is not in the table, or a bracketed word that is nearly a tag's name, raises
 ValueError: it is found before anything is rendered, and a pause that silently is none, or a tag read aloud
-on air, costs more than a second start. Other brackets ([sic], [applause]) are text; `TagReader.warnings` names them.
+on air, costs more than a second start. Other brackets ([sic]) are text; `TagReader.warnings` names them.
+The text rules leave out stage directions ([LIVE SHOT], [applause]) before: see stage_rules.py.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SpeechOptions", "Take", "join_takes", "push_takes", "sounds_in", "speakers_in", "takes"]
 
+MAX_PAUSES_S = 3600.0
+"""Of all pauses of a script: silence is memory in a node's AUDIO, 0.1 MB a second."""
 PARAGRAPH_S = 0.5
 """Silence between two paragraphs, PAUSE_S between two sentences."""
 _SHOWN = 20
@@ -101,6 +103,9 @@ def takes(
             report.warn(ignored)
         text = text.translate(_ROUND)
     events, warnings = read_tags(text)
+    silence = sum(e.seconds for e in events if isinstance(e, Pause))
+    if silence > MAX_PAUSES_S:
+        raise ValueError(f"the pauses make {silence:g} s of silence; {MAX_PAUSES_S:g} s at most")
     cast = Cast(events, options, roots)
     if not re.search(r"\w", TAG.sub(" ", text)) and cast.reads_text or not cast.roles:
         raise ValueError(f"there is nothing to say in {text[:60]!r}; give a text with at least one word")
@@ -229,7 +234,7 @@ class _Speaker:
             self._asked = True
         elif isinstance(event, Sound):
             gain = np.float32(10 ** (event.gain_db / 20))
-            chunk = Chunk(self._cast.sound(event.name) * gain, self._rate, None, event.name)
+            chunk = Chunk(self._cast.sound(event.name, self._report) * gain, self._rate, None, event.name)
             yield self._take(chunk, Utterance(event.name), "")
         else:
             yield from self._say(event, language)

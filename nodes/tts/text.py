@@ -19,9 +19,11 @@ from ..core.report import Report
 from .amount_rules import money_rules, percent_rules, unit_rules
 from .code_rules import code_rules
 from .date_rules import date_rules
+from .degree_rules import degree_rules
 from .detection import language_of
 from .fraction_rules import fraction_rules, power_rules
 from .glossary import Glossary, default_glossary
+from .house_rules import house_rules
 from .languages import COMMON, Locale, find_locale, sibling
 from .market_rules import market_rules, scaled_units
 from .name_rules import abbreviation_rules, acronym_rules, brand_rules, fixed_rules, index_rules
@@ -30,12 +32,16 @@ from .ordinal_rules import order_rules, roman_rules
 from .place_rules import party_rules, street_rules
 from .rules import Change, Draft, Rule
 from .sentences import Sentence, merge_fragments, tidy, with_capital, with_stop
+from .short_number_rules import short_number_rules
 from .spans import Span, language_spans
 from .split import TAG, split_sentences
-from .symbol_rules import address_rules, dropped_rules, punctuation_rules, symbol_rules
+from .sport_rules import sport_rules
+from .stage_rules import stage_rules, without_directions
+from .symbol_rules import dropped_rules, punctuation_rules, symbol_rules
 from .tags import check_tags, tag_spans
 from .telephone_rules import telephone_rules
 from .time_rules import time_rules
+from .web_rules import address_rules
 from .wording_rules import onset_rules, pace, quote_rules
 
 WORDING = ("U5", "U6", "U7")
@@ -62,7 +68,7 @@ class NormalizedText:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """What is not spoken: addresses, emoji, control characters."""
+        """What is not spoken: long addresses, stage directions, emoji, control characters."""
         return tuple(d for s in self.sentences for d in s.dropped)
 
     def diff(self) -> str:
@@ -77,6 +83,7 @@ def normalize_text(
     glossary: Glossary | None = None,
     report: Report | None = None,
     mark_languages: bool = False,
+    poll: Callable[[], object] = lambda: None,
 ) -> NormalizedText:
     """Return `text` in words.
 
@@ -84,14 +91,19 @@ def normalize_text(
     wording: the rules that change words, of "U5", "U6", "U7". report is told which language "auto"
     took, with a warning for a weak guess, and what is not spoken.
     mark_languages puts [lang:..] tags around the spans of the other language, for a script with a voice for each.
+    poll is called before each sentence: what it raises ends the work.
     Raises ValueError for a text without a word to say, an unknown language or rule, or a wrong tag, and
     MissingPackage without unicode-rbnf and sentencex.
     """
     locale = find_locale(language_of(text, language, report))
-    sentences = tuple(stream_text(text, locale.tag, wording, glossary, mark_languages))
+    made = []
+    for sentence in stream_text(text, locale.tag, wording, glossary, mark_languages):
+        poll()
+        made.append(sentence)
+    sentences = tuple(made)
     done = NormalizedText(sentences, locale.language)
     if report is not None:
-        for warning in check_tags(text):
+        for warning in check_tags(without_directions(text, glossary or default_glossary())):
             report.warn(warning)
         if done.dropped:
             more = " ..." if len(done.dropped) > _SHOWN else ""
@@ -112,16 +124,39 @@ def stream_text(
     """
     if unknown := sorted(set(wording) - set(WORDING)):
         raise ValueError(f"{unknown[0]!r} is no rule that can be asked for; choose of {', '.join(WORDING)}")
-    check_tags(text)
+    known, text = glossary or default_glossary(), _bounded(text)
+    check_tags(without_directions(text, known))
     if not re.search(r"\w", TAG.sub(" ", text)):
         raise _nothing(text)
     ways = _Ways(
         find_locale(language_of(text, language)),
         frozenset(wording),
-        glossary or default_glossary(),
+        known,
         mark_languages,
     )
     return _stream(text, ways)
+
+
+_MAX_SENTENCE = 4000
+"""Characters that the rules see at once: some cost the square of it, 50,000 of one sentence took 25 s."""
+_REPEATED = re.compile(r"([^\w\s\[\]])(?:[ \t]?\1){5,}")
+
+
+def _bounded(text: str) -> str:
+    """Return `text` without what is no text (halves of UTF-16 pairs), rows of one mark (-----) cut to five of it."""
+    return _REPEATED.sub(r"\1\1\1\1\1", re.sub("[\ud800-\udfff]", "\x1a", text))
+
+
+def _parts(sentence: str) -> Iterator[tuple[str, bool]]:
+    """Yield parts of at most _MAX_SENTENCE characters, cut between words and outside of tags, and whether it is the last."""
+    while len(sentence) > _MAX_SENTENCE:
+        at = sentence.rfind(" ", 1, _MAX_SENTENCE) + 1 or _MAX_SENTENCE
+        at = (
+            next((t.start() for t in TAG.finditer(sentence) if t.start() < at < t.end()), at) or _MAX_SENTENCE
+        )
+        yield sentence[:at], False
+        sentence = sentence[at:]
+    yield sentence, True
 
 
 def _nothing(text: str) -> ValueError:
@@ -150,7 +185,8 @@ def _stream(text: str, ways: _Ways) -> Iterator[Sentence]:
 
 def _normalized(text: str, ways: _Ways) -> Iterator[Sentence]:
     languages: tuple[str, ...] = ()
-    cut = list(split_sentences(text, ways.locale.language))
+    sentences = split_sentences(text, ways.locale.language, ways.glossary)
+    cut = [(part, ends and last) for source, ends in sentences for part, last in _parts(source)]
     for i, (source, ends) in enumerate(cut):
         done, languages = _normalize_sentence(source, ways, languages)
         if ends and i < len(cut) - 1 and re.search(r"[^\W_]\s*$", TAG.sub("", done.text)):
@@ -169,13 +205,13 @@ def _normalize_sentence(
         text = _marked(text, spans, locale)
         spans, _ = _spans(text, locale, languages)
     if ways.wording & {"U5", "U6"}:
-        text, changes = _apply(text, spans, locale, [lambda at: _wording_rules(at, ways.wording)])
+        text, changes = _apply(text, spans, ways, [lambda at: _wording_rules(at, ways.wording)])
         spans, _ = _spans(text, locale, languages)
     dropped: list[str] = []
-    drops = dropped_rules(dropped.append)
+    drops = [*stage_rules(ways.glossary, dropped.append), *dropped_rules(dropped.append)]
     stages = [lambda _: drops, lambda at: _rules(at, ways.glossary, "U7" in ways.wording)]
-    text, more = _apply(text, spans, locale, stages)
-    said = with_capital(tidy(text), source)
+    text, more = _apply(text, spans, ways, stages)
+    said = with_capital(tidy(text), source, bool(dropped))
     return Sentence(source, said, _main_language(spans, locale), changes + more, tuple(dropped)), after
 
 
@@ -188,15 +224,13 @@ def _marked(text: str, spans: list[Span], locale: Locale) -> str:
     )
 
 
-def _apply(
-    text: str, spans: list[Span], locale: Locale, stages: list[_Stage]
-) -> tuple[str, tuple[Change, ...]]:
+def _apply(text: str, spans: list[Span], ways: _Ways, stages: list[_Stage]) -> tuple[str, tuple[Change, ...]]:
     """Return `text` after the rules of each stage, every span by those of its own language."""
-    draft = Draft(text, tag_spans(text))
+    draft = Draft(text, tag_spans(without_directions(text, ways.glossary)))
     for stage in stages:
         for span in spans:
             if span.language in COMMON:
-                for rule in stage(sibling(locale, span.language)):
+                for rule in stage(sibling(ways.locale, span.language)):
                     draft.apply(rule, span.start, span.end)
     return draft.result()
 
@@ -210,13 +244,17 @@ def _rules(locale: Locale, glossary: Glossary, nouns: bool) -> tuple[Rule, ...]:
         *fixed_rules(locale, glossary),
         *brand_rules(locale, glossary, nouns),
         *market_rules(locale),
+        *sport_rules(locale),
+        *house_rules(locale),
         *street_rules(locale),
         *money_rules(locale),
         *percent_rules(locale),
         *date_rules(locale),
         *time_rules(locale),
         *telephone_rules(locale),
+        *short_number_rules(locale),
         scaled_units(locale),
+        *degree_rules(locale),
         *unit_rules(locale),
         *fraction_rules(locale),
         *order_rules(locale),

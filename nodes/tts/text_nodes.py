@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..comfy_nodes import input_names, input_path, input_stamp
+from ..comfy_nodes import ComfyContext, input_names, input_path, input_stamp
 from ..core.report import Report
 from .glossary import Glossary, default_glossary, load_glossary
 
@@ -43,7 +43,7 @@ class NormalizeText(io.ComfyNode):
                     default="auto",
                     tooltip=(
                         "auto looks at the words; changes says what it took. en reads 3/4 as March 4th, en-GB as the 3rd of April; es has the decimal "
-                        "comma, es-MX the point. Spans of the other language follow its own rules."
+                        "comma, es-MX the point and pesos for $. Spans of the other language follow its own rules."
                     ),
                 ),
                 io.Boolean.Input(
@@ -54,7 +54,7 @@ class NormalizeText(io.ComfyNode):
                 io.Boolean.Input(
                     "quotations",
                     default=False,
-                    tooltip="Rule U6, changes the text: a quotation of four words or more stands between dashes; at its marks voices stop.",
+                    tooltip="Rule U6, changes the text: dashes around a quotation of four words or more. Its marks are silent, on or off.",
                 ),
                 io.Boolean.Input(
                     "brand_nouns",
@@ -81,16 +81,17 @@ class NormalizeText(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, glossary: str) -> bool | str:
+    def validate_inputs(cls, glossary: str | None = NO_GLOSSARY) -> bool | str:
         try:
-            glossary_of(glossary)
+            if glossary is not None:
+                glossary_of(glossary)
         except ValueError as e:
             return str(e)
         return True
 
     @classmethod
-    def fingerprint_inputs(cls, glossary: str = NO_GLOSSARY, **_) -> str:
-        return "" if glossary in (NO_GLOSSARY, "") else input_stamp(glossary)
+    def fingerprint_inputs(cls, glossary: str | None = NO_GLOSSARY, **_) -> str:
+        return "" if glossary in (NO_GLOSSARY, "", None) else input_stamp(glossary)
 
     @classmethod
     def execute(
@@ -106,9 +107,8 @@ class NormalizeText(io.ComfyNode):
 
         asked = zip(WORDING, (exclamations, quotations, brand_nouns), strict=True)
         report = Report()
-        done = normalize_text(
-            text, language, [rule for rule, on in asked if on], glossary_of(glossary), report
-        )
+        wording, poll = [rule for rule, on in asked if on], ComfyContext().check_cancelled
+        done = normalize_text(text, language, wording, glossary_of(glossary), report, poll=poll)
         changes = "\n".join(filter(None, (done.diff() or "nothing changed", report.text())))
         return io.NodeOutput(done.text, changes)
 

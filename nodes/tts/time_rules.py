@@ -6,7 +6,7 @@ import re
 
 from .languages import Locale
 from .numbers import cardinal, number
-from .rules import Rule, left_of, right_of, rule
+from .rules import Rule, joint, left_of, right_of, rule
 
 _HALF = r"(?:\s?(?P<half>[AaPp]\.?\s?[Mm]\b\.?))"
 
@@ -18,6 +18,13 @@ _FROM_TIME = r"\d:\d\d(?:\sh)?\s?(?:a|y|[-–])\s?(?:las?\s)?$"
 
 _AT_POINT = r"(?:(?<=\b[Aa] las )|(?<=\b[Ll]as )|(?<=\ba la ))(?P<hour>\d{1,2})\.(?P<minute>[0-5]\d)(?P<half>)(?P<hours>)(?![\d%]|\s?%|[.,]\d)"
 """A Spanish time with a point: a las 14.30."""
+_AT_POINT_UK = (
+    r"(?:(?<=\bat )|(?<=\bAt )|(?<=\buntil )|(?<=\btill )|(?<=\babout )|(?<=\bbefore )|(?<=\bafter ))(?P<hour>[1-9]|1\d|2[0-3])"
+    r"\.(?P<minute>[0-5]\d)(?P<half>)(?P<hours>)(?![\d%]|[.,]\d|\s?(?:%|per\b|points?|against|dollars?|euros?|pounds|a share|million|billion|m\b|km|metres|seconds|to the))"
+)
+"""A British time with a point: at 2.30."""
+_LAP = r"(?<![\w:.,])(?P<m>\d{1,2})['’′](?P<s>1[2-9]|[2-5]\d)(?:[\"”″]|'')(?!\w)"
+"""Minutes and seconds; below twelve they are feet and inches."""
 _RECORD = r"(?:\ben|\bcon|(?:marca|tiempo|récord|registro)\sde(?:\slos)?)\s$"
 """Spanish words before minutes and seconds; before a time of day stands an article."""
 
@@ -49,11 +56,10 @@ def time_rules(locale: Locale) -> list[Rule]:
 
     def hours(match: re.Match) -> str:
         first, last = int(match["first"]), int(match["hour"])
+        to = joint(match, locale)
         if locale.is_es:
-            return f"{cardinal(first, locale, 'f')} a {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
-        return (
-            f"{cardinal(first, locale)} to {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
-        )
+            return f"{cardinal(first, locale, 'f')} {to} {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
+        return f"{cardinal(first, locale)} {to} {say_clock(last, None, match['half'], locale)}{_stop_after(match)}"
 
     suffix = r"(?P<hours>\s?(?:h|hs|hrs|horas)\b\.?)?" if locale.is_es else "(?P<hours>)"
     at = rf"(?<![\w:.,])(?P<hour>\d{{1,2}}):(?P<minute>[0-5]\d)(?!\d|:\d){_HALF}?{suffix}"
@@ -62,6 +68,21 @@ def time_rules(locale: Locale) -> list[Rule]:
         dotted = rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}})\.(?P<minute>[0-5]\d)(?:{_HALF}|(?P<hours>\s?(?:h|horas)\b\.?))"
     spans = rf"(?<![\w:.,$€£])(?P<first>[1-9]|1[0-2])\s?[-–]\s?(?P<hour>[1-9]|1[0-2]){_HALF}"
     between = r"(?<=:\d\d)\s?[-–]\s?(?=\d{1,2}:\d\d)|(?<=[mM]\.)[-–](?=\w)|(?<=[apAP]\.m\.|.\d[ap]m|\d [ap]m)\s?[-–]\s?(?=\d)"
+    return [
+        *_durations(locale),
+        *([rule(name, reason, _AT_POINT_UK, clock)] if locale.british else []),
+        rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
+        rule(name, reason, at, clock),
+        rule(name, reason, dotted, clock),
+        *([rule(name, reason, _AT_POINT, clock)] if locale.is_es else []),
+        rule(name, reason, spans, hours),
+        rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
+    ]
+
+
+def _durations(locale: Locale) -> list[Rule]:
+    """Return the rules for 1:23:45, 3:43.13, 1'23"456 and, in Spanish, 1'23"."""
+    name, reason = "time", "a time as it is said"
     return [
         rule(
             name,
@@ -75,12 +96,13 @@ def time_rules(locale: Locale) -> list[Rule]:
             r"(?<![\w:.,])(?P<m>\d{1,2}):(?P<s>[0-5]\d)[.,](?P<f>\d{1,3})(?![\w:]|[.,]\d)",
             lambda m: _race(m, locale),
         ),
-        rule(name, reason, between, lambda m: locale.pick(" to ", " a ")),
-        rule(name, reason, at, clock),
-        rule(name, reason, dotted, clock),
-        *([rule(name, reason, _AT_POINT, clock)] if locale.is_es else []),
-        rule(name, reason, spans, hours),
-        rule(name, reason, rf"(?<![\w:.,$€£])(?P<hour>\d{{1,2}}){_HALF}", hour_only),
+        rule(
+            name,
+            reason,
+            r"(?<![\w:.,])(?:(?P<m>\d{1,2})['’′])?(?P<s>\d{1,2})(?:[\"”″]|'')(?P<f>\d{1,3})(?!\w|[.,]\d)",
+            lambda m: _race(m, locale),
+        ),
+        *([rule(name, reason, _LAP, lambda m: _lap(m, locale))] if locale.is_es else []),
     ]
 
 
@@ -96,10 +118,17 @@ def _duration(match: re.Match, locale: Locale) -> str:
 
 def _race(match: re.Match, locale: Locale) -> str:
     """Return minutes with a fraction of a second: 3:43.13."""
-    minutes, seconds = int(match["m"]), match["s"].lstrip("0") or "0"
+    minutes, seconds = int(match["m"] or 0), match["s"].lstrip("0") or "0"
     first = f"{cardinal(minutes, locale, 'm')} {locale.pick('minute', 'minuto')}{'' if minutes == 1 else 's'}"
     last = f"{number(seconds, match['f'], locale)} {locale.pick('seconds', 'segundos')}"
-    return f"{first} {locale.pick('and', 'y')} {last}"
+    return f"{first} {locale.pick('and', 'y')} {last}" if match["m"] else last
+
+
+def _lap(match: re.Match, locale: Locale) -> str:
+    """Return minutes and seconds written with primes: 1'23\"."""
+    minutes, seconds = int(match["m"]), int(match["s"])
+    words = f"{cardinal(minutes, locale, 'm')} minuto{'' if minutes == 1 else 's'}"
+    return f"{words} y {cardinal(seconds, locale, 'm')} segundo{'' if seconds == 1 else 's'}"
 
 
 def _stop_after(match: re.Match) -> str:

@@ -73,6 +73,8 @@ _SINGAPORE = _dollar("Singapore", "singapurense")
 _HONG_KONG = Currency(_noun("Hong_Kong_dollar Hong_Kong_dollars", "dólar_de_Hong_Kong dólares_de_Hong_Kong"))
 _MEXICAN = Currency(_noun("Mexican_peso Mexican_pesos", "peso_mexicano pesos_mexicanos"), _CENTAVO)
 _US = Currency(_noun("U-S_dollar U-S_dollars", "dólar_estadounidense dólares_estadounidenses"), _CENTAVO)
+PESO = Currency(_noun("peso pesos", "peso pesos"), _CENTAVO)
+"""The $ of the countries whose money is a peso."""
 CURRENCIES: dict[str, Currency] = {
     **{"$": _DOLLAR, "€": _EURO, "£": _POUND, "¥": _YEN},
     **{"US$": _US, "USD": _US, "EUR": _EURO, "GBP": _POUND, "JPY": _YEN},
@@ -150,6 +152,9 @@ _MILLIMOLE = _noun("millimole_per_liter millimoles_per_liter", "milimol_por_litr
 _FLOW = _noun(
     "cubic_meter_per_second cubic_meters_per_second", "metro_cúbico_por_segundo metros_cúbicos_por_segundo"
 )
+_RAIN = _noun(
+    "liter_per_square_meter liters_per_square_meter", "litro_por_metro_cuadrado litros_por_metro_cuadrado"
+)
 _BARREL = _noun("barrel_per_day barrels_per_day", "barril_por_día barriles_por_día")
 UNITS: dict[str, Noun] = {
     **{"°C": _CELSIUS, "ºC": _CELSIUS, "° C": _CELSIUS, "℃": _CELSIUS},
@@ -181,10 +186,15 @@ UNITS: dict[str, Noun] = {
     "lb": _POUND_MASS,
     "lbs": _POUND_MASS,
     "oz": _OUNCE,
+    "tbsp": _noun("tablespoon tablespoons", "cucharada cucharadas", "f"),
+    "tsp": _noun("teaspoon teaspoons", "cucharadita cucharaditas", "f"),
+    "tbsp.": _noun("tablespoon tablespoons", "cucharada cucharadas", "f"),
+    "tsp.": _noun("teaspoon teaspoons", "cucharadita cucharaditas", "f"),
     "ml": _noun("milliliter milliliters", "mililitro mililitros"),
     "mL": _noun("milliliter milliliters", "mililitro mililitros"),
     "l": _noun("liter liters", "litro litros", spaced=True),
     "L": _noun("liter liters", "litro litros"),
+    **{mark: _RAIN for mark in ("l/m2", "l/m²", "L/m2", "L/m²")},
     "kWh": _noun("kilowatt_hour kilowatt_hours", "kilovatio_hora kilovatios_hora"),
     "MWh": _noun("megawatt_hour megawatt_hours", "megavatio_hora megavatios_hora"),
     "GWh": _noun("gigawatt_hour gigawatt_hours", "gigavatio_hora gigavatios_hora"),
@@ -327,6 +337,8 @@ PER: dict[str, tuple[str, str]] = {
     "minute": ("per minute", "por minuto"),
     "minuto": ("per minute", "por minuto"),
     "second": ("per second", "por segundo"),
+    "s²": ("per second squared", "por segundo al cuadrado"),
+    "s2": ("per second squared", "por segundo al cuadrado"),
     "L": ("per liter", "por litro"),
     "l": ("per liter", "por litro"),
     "GB": ("per gigabyte", "por gigabyte"),

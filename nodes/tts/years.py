@@ -9,7 +9,7 @@ from .rules import left_of, right_of
 
 _YEAR_BEFORE = (
     r"(?i:\b(?:in|since|by|from|until|till|of|during|before|after|year|years|early|late|mid|spring|summer|autumn|fall"
-    r"|winter|through|circa|ca\.|c\.|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post|born|died|founded|built|elected|published|released)[\s-]|\()$"
+    r"|winter|through|circa|ca\.|c\.|b\.|d\.|class of|back in|between|fiscal|for|around|the|[qh][1-4]|fy|pre|post|born|died|founded|built|elected|published|released)[\s-]|\()$"
 )
 _YEAR_NOT = r"\s(?:people|votes|jobs|points|miles|dollars|troops|soldiers|homes|tons|deaths|cases|feet|meters|euros)\b"
 _YEAR_AFTER = (
@@ -23,6 +23,8 @@ def is_year(match: re.Match) -> bool:
     before, after = left_of(match, "n"), right_of(match, "n")
     if not re.fullmatch(r"1\d{3}|20\d\d", match["n"]) or re.match(_YEAR_NOT, after):
         return False
+    if re.match(_MAKES, after) or _attribute(match["n"], before, after):
+        return True
     if re.search(_YEAR_BEFORE, before) and not re.search(r"\b(?:one|\d)\s+in\s$", before):
         return True
     if re.match(_YEAR_AFTER, after) or _event(before, after) or re.search(r"[^\W\d_]$", before):
@@ -39,6 +41,26 @@ def is_year(match: re.Match) -> bool:
         or linked == 1
         and bool(re.search(_YEAR_BEFORE, before_all) or re.match(_YEAR_AFTER, after_all))
     )
+
+
+_MAKES = (
+    r"\s(?:Ford|Toyota|Honda|Chevrolet|Chevy|Nissan|BMW|Audi|Tesla|Jeep|Dodge|Kia|Hyundai|Subaru|Mazda|Mercedes|Volkswagen|GMC"
+    r"|Ram|Lexus|Volvo|Porsche|Buick|Cadillac|Chrysler|Lincoln|Mitsubishi|Jaguar|Ferrari)\b"
+)
+_MEASURED = (
+    r"\s(?:dollar|pound|euro|mile|meter|metre|foot|ton|tonne|watt|horsepower|square|acre|point|seat|person|man|strong|page|year|day"
+    r"|calorie|piece|word|percent|meters|metres|miles)\b"
+)
+
+
+def _attribute(digits: str, before: str, after: str) -> bool:
+    """Return whether a year describes what follows: a 2019 Ford, his 2024 ruling; not a 2000 dollar fine, its 2000 jobs."""
+    noun = re.match(r"\s([A-Za-z]+)", after)
+    if noun is None or not 1900 <= int(digits) < 2040 or re.match(_MEASURED, after):
+        return False
+    if re.search(r"(?<!s)s$|^(?:people|men|women|children|police|staff|new|more|other)$", noun[1]):
+        return False  # they are counted
+    return bool(re.search(r"\b(?:an?|his|her|their|its|my|our|that|this)\s$", before, re.IGNORECASE))
 
 
 _LINK = r"(?:,? and |,? or |, | to )"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -174,27 +175,31 @@ def _infill_sources(shot: np.ndarray, stride: int) -> Sources:
 def _suspects(
     mask: torch.Tensor, shot: np.ndarray, max_gap: int, ctx: RunContext
 ) -> tuple[Sources, np.ndarray]:
-    """Return the frames whose area is far from the median of `max_gap` frames on each side, and the nearest two good
-    frames on each side: what a tracker blanks for several frames cannot judge itself. And bool (T,): frames that are lost
-    for longer than `max_gap`, which are neither repaired nor any other's neighbour."""
+    """Return the frames whose area is far from the usual one nearby, and the nearest two good frames on each side that they
+    are made from: what a tracker blanks for several frames cannot judge itself.
+
+    Usual is the median of `max_gap` frames on each side; at the ends of a shot of as many frames, the nearest ones, so that
+    `max_gap` blanked frames never outvote the good ones. Runs of more odd frames than `max_gap` have no sources, nor has
+    more mask than usual at the end of a shot: that is rather something that leaves, and to lose it would be worse.
+
+    Also bool (T,): frames that are lost for longer than `max_gap`, which are neither repaired nor any other's neighbour.
+    """
     areas = np.empty(len(mask))
     for span in spans(len(mask), ctx):
         areas[span] = (mask[span] >= THRESHOLD).sum((1, 2)).cpu().numpy()
-    odd = np.zeros(len(mask), bool)
-    for t in range(len(mask)):
-        near = range(max(0, t - max_gap), min(len(mask), t + max_gap + 1))
-        usual = np.median([areas[i] for i in near if shot[i] == shot[t]])
-        odd[t] = abs(areas[t] - usual) > AREA_JUMP * max(usual, 1)
     lost = _lost_for_long(areas, shot, max_gap)
-    odd |= lost
     sources: Sources = {}
-    for t in np.flatnonzero(odd):
-        near = []
-        for side in (-1, 1):
-            reach = [t + side * d for d in range(1, max_gap + 2)]
-            good = [i for i in reach if 0 <= i < len(mask) and shot[i] == shot[t] and not odd[i]]
-            near += good[:2]
-        sources[int(t)] = () if lost[t] else _weighted(int(t), near)
+    for first, last in _shots(shot):
+        usual = [_usual(areas[first:last], t, max_gap) for t in range(last - first)]
+        odd = np.abs(areas[first:last] - usual) > AREA_JUMP * np.maximum(usual, 1)
+        odd |= lost[first:last]
+        for start, end in _runs(odd):
+            at_end = start == 0 or end == last - first
+            extra = at_end and areas[first + start : first + end].sum() > sum(usual[start:end])
+            reach = end - start <= max_gap and not extra
+            good = [i for i in range(start - 2, end + 2) if reach and 0 <= i < len(odd) and not odd[i]]
+            for t in range(start, end):
+                sources[first + t] = _weighted(t, good, first)
     return sources, lost
 
 
@@ -202,9 +207,8 @@ def _lost_for_long(areas: np.ndarray, shot: np.ndarray, max_gap: int) -> np.ndar
     """Return bool (T,): runs of more than `max_gap` frames that are empty, or whose area is more than 30 % off the frame
     before them until one comes that is not, in a shot whose other frames show something."""
     lost = np.zeros(len(areas), bool)
-    for one in np.unique(shot):
-        frames = np.flatnonzero(shot == one)
-        own = areas[frames]
+    for first, last in _shots(shot):
+        own = areas[first:last]
         bad = own == 0 if own.any() else np.zeros(len(own), bool)
         t = 1
         while t < len(own):
@@ -213,9 +217,8 @@ def _lost_for_long(areas: np.ndarray, shot: np.ndarray, max_gap: int) -> np.ndar
                 stop += 1
             bad[t:stop] |= stop < len(own) and own[t - 1] > 0
             t = stop + 1 if t < stop < len(own) else t + 1
-        edges = np.flatnonzero(np.diff(np.pad(bad, 1).view(np.int8)))
-        for start, stop in edges.reshape(-1, 2):
-            lost[frames[start:stop]] = stop - start > max_gap
+        for start, stop in _runs(bad):
+            lost[first + start : first + stop] = stop - start > max_gap
     return lost
 
 
@@ -230,9 +233,28 @@ def _too_long(lost: np.ndarray, max_gap: int) -> str:
     )
 
 
-def _weighted(t: int, near: list[int]) -> tuple[tuple[int, float], ...]:
+def _shots(shot: np.ndarray) -> list[tuple[int, int]]:
+    """Return (first, behind the last) frame of every shot."""
+    bounds = [0, *(np.flatnonzero(np.diff(shot)) + 1), len(shot)]
+    return [(int(a), int(b)) for a, b in pairwise(bounds)]
+
+
+def _usual(areas: np.ndarray, t: int, max_gap: int) -> float:
+    width = min(len(areas), 2 * max_gap + 1)
+    start = min(max(0, t - max_gap), len(areas) - width)
+    return float(np.median(areas[start : start + width]))
+
+
+def _runs(odd: np.ndarray) -> list[tuple[int, int]]:
+    """Return (first, behind the last) of every run of true values."""
+    steps = np.flatnonzero(np.diff(np.concatenate([[False], odd, [False]]).astype(np.int8)))
+    return [(int(a), int(b)) for a, b in zip(steps[::2], steps[1::2], strict=True)]
+
+
+def _weighted(t: int, near: list[int], first: int = 0) -> tuple[tuple[int, float], ...]:
+    """Return (index, weight) of `near` for frame t, the nearer the more; all are counted from frame `first`."""
     weights = [1 / abs(i - t) for i in near]
-    return tuple((int(i), w / sum(weights)) for i, w in zip(near, weights, strict=True))
+    return tuple((first + int(i), w / sum(weights)) for i, w in zip(near, weights, strict=True))
 
 
 def _jumps(own: np.ndarray, expected: np.ndarray) -> bool:

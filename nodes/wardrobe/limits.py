@@ -42,6 +42,8 @@ BLOCKY_MODES = ("error", "warn", "ignore")
 BLOCKY_GRIDS = (8, 16, 32)
 BLOCKY_SHARE = 0.8
 """Share of edges on a grid's lines: natural outlines 0.26 at most, blockified masks 1.0, feathered ones 0.985."""
+BLOCKY_DOUBT = 0.4
+"""Above it a mask is warned of: natural outlines have up to 0.26, token masks that hands were taken out of 0.41 to 0.58."""
 BLOCKY_EDGES = 200
 RECTANGLE_LINES = 4
 

@@ -168,6 +168,7 @@ def _lay_over(
             )
         line, band = colour_line(*arrays, band_px)
         made, edge = torch.from_numpy(line), torch.from_numpy(band)
+    edge = edge & torch.isfinite(made).all(2)  # what was decoded as NaN or infinite leaves the pixel as it is
     store(area, made.to(area.device), edge[..., None].to(area.device))
 
 

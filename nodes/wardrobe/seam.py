@@ -83,21 +83,23 @@ def seam_blend(
 def fit_gain(generated: np.ndarray, source: np.ndarray) -> np.ndarray:
     """Return (3, 2): gain and offset of each channel so that gain * generated + offset is nearest to the source.
 
-    generated, source: float (pixels, 3) of the context. Least squares with a ridge towards gain 1 and offset 0, clipped to
-    0.9..1.1 and +-0.03. NaN with fewer than 1024 pixels.
+    generated, source: float (pixels, 3) of the context. Least squares with a ridge towards gain 1, clipped to 0.9..1.1 and
+    +-0.03. NaN with fewer than 1024 pixels.
+
+    Noise of either side draws a slope towards 0: what the decoder adds, the slope of source on generated, and what it smooths
+    away, that of generated on source. The true gain lies between the first and the inverse of the second (Frisch's
+    bounds), and of these the one nearest to 1 is taken: a plain wall says nothing of the gain and moves nothing.
     """
     if len(generated) < CONTEXT_MIN_PX:
         return np.full((3, 2), np.nan)
     x, y = generated.astype(np.float64), source.astype(np.float64)
-    mean_x, mean_d = x.mean(0), (y - x).mean(0)
-    # In terms of the difference y - x = (gain - 1) * x + offset, both unknowns are drawn to 0.
-    a = (x * x).mean(0) + GAIN_RIDGE
-    c = 1 + GAIN_RIDGE
-    xd = (x * (y - x)).mean(0)
-    det = a * c - mean_x**2
-    gain = 1 + (xd * c - mean_x * mean_d) / det
-    gain = gain.clip(*GAIN_RANGE)
-    offset = (mean_d - (gain - 1) * mean_x) / c  # the best one for the clipped gain
+    mean_x, mean_y = x.mean(0), y.mean(0)
+    shared = ((x - mean_x) * (y - mean_y)).mean(0) + GAIN_RIDGE
+    forward = shared / (x.var(0) + GAIN_RIDGE)
+    inverse = (y.var(0) + GAIN_RIDGE) / np.maximum(shared, GAIN_RIDGE / 2)
+    low, high = np.minimum(forward, inverse), np.maximum(forward, inverse)
+    gain = np.ones(3).clip(low, high).clip(*GAIN_RANGE)
+    offset = mean_y - gain * mean_x  # the best one for the clipped gain
     return np.stack([gain, offset.clip(-OFFSET_LIMIT, OFFSET_LIMIT)], 1)
 
 

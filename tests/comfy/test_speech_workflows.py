@@ -137,6 +137,24 @@ def test_normalize_text_stands_alone(client, comfy_server):
     assert "in ComfyUI's input folder" in json.dumps(run.node_errors)
 
 
+@pytest.mark.parametrize("normalize", ["off", "en"])
+def test_speaking_is_interrupted_within_a_sentence(client, extra, normalize):
+    """Four minutes of speech, of which a sentence without a mark is the most: 25 s of work on an idle core."""
+    words = "the wind was on the river and the yellow boat went down it to the sea " * 48
+    inputs = {"text": words, "voice": JOE, "speed": 1.0, "seed": 0, "normalize": normalize}
+    prompt = {
+        "1": {"class_type": "TalkingHeadSpeak", "inputs": inputs},
+        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 1]}},
+    }
+    run = client.run(
+        prompt, interrupt_when=lambda what, data: what == "executing" and data.get("node") == "1"
+    )
+    assert run.status == "interrupted", run
+    assert run.seconds < 10, "nobody heard the stop"
+    inputs["text"] = "It rose."
+    assert "voices" in text(run_well(client, prompt), "2") or normalize == "off"
+
+
 def test_a_dialogue_with_a_wrong_speaker_is_rejected(client):
     run = client.run(graph("dialogue", n1__text="[speaker:Anna] Good evening."))
     assert run.status == "rejected"

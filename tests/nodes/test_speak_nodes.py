@@ -119,6 +119,24 @@ def test_a_sound_of_the_input_folder_is_heard_and_is_nobodys(run_node, node_clas
     assert cls.fingerprint_inputs(text=text) != before
 
 
+def test_a_voice_file_that_is_replaced_is_noticed(node_classes, comfy_base):
+    """Row 34: the same name with another content is another voice, so the cache must not serve the old sound."""
+    folder = comfy_base / "models" / "talkinghead" / "tts"
+    folder.mkdir(parents=True, exist_ok=True)
+    model, settings = folder / "v.onnx", folder / "v.onnx.json"
+    model.write_bytes(b"x")
+    settings.write_text("{}")
+    for node, name in (("TalkingHeadSpeak", "voice"), ("TalkingHeadSpeakDialogue", "voice_c")):
+        cls = node_classes[node]
+        before = cls.fingerprint_inputs(text="Hello.", **{name: "piper: v"})
+        assert cls.fingerprint_inputs(text="Hello.", **{name: "piper: v"}) == before
+        settings.write_text(f'{{"length_scale": 2, "node": "{node}"}}')
+        assert cls.fingerprint_inputs(text="Hello.", **{name: "piper: v"}) != before
+        assert cls.fingerprint_inputs(text="Hello.", **{name: "piper: gone"}) is not None
+    model.unlink()
+    settings.unlink()
+
+
 def test_what_is_wrong_is_said_before_anything_runs(run_node, node_classes, folder):
     check = node_classes["TalkingHeadSpeakDialogue"].validate_inputs
     assert "speaker 'Anna' has no voice here" in check(text="[speaker:Anna] Hello there.")

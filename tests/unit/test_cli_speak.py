@@ -306,3 +306,29 @@ def test_what_does_not_go_together(tone, tmp_path, capsys, arguments, says):
     assert main(["speak", *arguments]) == 2
     assert says in capsys.readouterr().err
     assert not list(tmp_path.glob("o.*"))
+
+
+def test_standard_input_that_is_closed(tone, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["speak", "--text-file", "-", "--out", "s.wav"]) == 2
+    assert "standard input cannot be read" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tone, tmp_path, capsys):
+    (tmp_path / "a.wav").write_bytes(b"old")
+    assert main(["speak", "--voice", "tone", "--text", "one two", "--out", "a.wav/b.wav"]) == 2
+    assert "'a.wav/b.wav' cannot be written" in capsys.readouterr().err
+    assert not tone.asked
+    assert (tmp_path / "a.wav").read_bytes() == b"old"
+
+
+def test_a_disk_that_fills_leaves_the_old_file(tone, tmp_path, capsys, monkeypatch):
+    def full(*args):
+        raise sf.LibsndfileError(2)
+
+    (tmp_path / "s.wav").write_bytes(b"old")
+    monkeypatch.setattr(sf, "write", full)
+    code, _, err = speak(capsys, "one two three")
+    assert code == 2
+    assert "'s.wav' could not be written whole" in err
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("s.wav", b"old")]

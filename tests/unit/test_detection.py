@@ -77,3 +77,19 @@ def test_a_name_in_the_other_language_changes_no_number():
     assert [
         s.language for s in language_spans("The Last of Us vende 3.500 copias de su Black Friday.", "es")
     ] == ["es"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("es", 'El presidente dijo "We will not go back" en Washington.'),
+        ("es", "El ministro de Exteriores: «The door is open to all of them and we will wait»."),
+        ("en", 'The mayor said "no vamos a volver nunca más" in Miami.'),
+    ],
+)
+def test_what_is_quoted_weighs_less_than_the_words_around_it(language, text):
+    assert detect_language(text, OTHER[language]) == language
+
+
+def test_a_quotation_with_nothing_around_it_counts_in_full():
+    assert detect_language('"We will not go back," dijo.', "es") == "en"

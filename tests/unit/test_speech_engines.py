@@ -1,8 +1,11 @@
 """The voice engines behind one protocol: seeds, noise, bounds of memory, Kokoro's blends, espeak's state. Rows 35, 36."""
 
 import ctypes
+import json
 import random
 import sys
+import threading
+import time
 import types
 from pathlib import Path
 
@@ -10,11 +13,15 @@ import numpy as np
 import pytest
 
 from talkinghead.nodes.core.audio import MissingPackage
+from talkinghead.nodes.core.frames import RunCancelled, RunContext, StageError
+from talkinghead.nodes.core.stage_thread import StageThread
 from talkinghead.nodes.tts import kokoro_engine, piper_engine, voices
-from talkinghead.nodes.tts.engines import engine_for, list_voices
+from talkinghead.nodes.tts.engines import engine_for, list_voices, speak
 from talkinghead.nodes.tts.espeak_engine import EspeakEngine, espeak_there
 from talkinghead.nodes.tts.kokoro_engine import KokoroEngine, kokoro_files
 from talkinghead.nodes.tts.speech_engine import Chunk, number_of
+from talkinghead.nodes.tts.stoppable import StoppableSession
+from talkinghead.nodes.tts.takes import SpeechOptions, takes
 from talkinghead.nodes.tts.voice_sound import gain_to_level, resample_chunk, shift_pitch
 from talkinghead.nodes.tts.voices import JOE, LOADED, MAX_VOICES, PiperEngine, all_engines
 
@@ -162,6 +169,101 @@ class TestPiper:
         LOADED.clear()
 
 
+class TestStop:
+    """A sentence without a mark is one run of the network, of many seconds: a stop breaks it off."""
+
+    TEXT = "the wind was on the river and the yellow boat went down it to the sea " * 5
+
+    def test_a_stop_breaks_off_a_sentence(self, joe):
+        engine, ended = PiperEngine({JOE: None}), []
+        LOADED.clear()
+        sound(engine, JOE)  # opened before
+        expected = sound(engine, JOE, seed=1)
+
+        def speak_it():
+            try:
+                list(engine.synthesize(self.TEXT, JOE))
+                ended.append("whole")
+            except RunCancelled:
+                ended.append("broken off")
+
+        stage = StageThread(speak_it, "speech")
+        before = threading.active_count()
+        stage.start()
+        time.sleep(0.3)  # 25 s of speech take 2 s and more
+        stage.stopped.set()
+        stage.join(30)
+        assert ended == ["broken off"]
+        assert threading.active_count() == before
+        np.testing.assert_array_equal(sound(engine, JOE, seed=1), expected)
+
+    @pytest.mark.parametrize("way", ["takes", "speak"])
+    def test_the_user_s_stop_reaches_the_voice(self, joe, way):
+        wanted = threading.Event()
+        ctx = RunContext(is_cancelled=wanted.is_set)
+        before, timer = threading.active_count(), threading.Timer(0.3, wanted.set)
+        timer.start()
+        with pytest.raises(RunCancelled):
+            if way == "takes":
+                list(takes(self.TEXT, SpeechOptions(JOE, normalize=False), ctx=ctx))
+            else:
+                speak(self.TEXT, JOE, ctx=ctx)
+        timer.join()
+        assert threading.active_count() == before
+
+    def test_without_a_stage_a_session_is_as_it_is(self):
+        calls = []
+        session = types.SimpleNamespace(run=lambda *a: calls.append(a) or [1], get_inputs=lambda: ["x"])
+        stoppable = StoppableSession(session)
+        assert stoppable.run(None, {"x": 2}) == [1]
+        assert stoppable.get_inputs() == ["x"]
+        assert calls == [(None, {"x": 2}, None)]
+
+
+class TestDamagedVoices:
+    @pytest.mark.parametrize(
+        ("settings", "says"),
+        [
+            ("[" * 100_000, "bad.onnx.json is not the settings file"),
+            ("{}", "names no sample rate"),
+            ('{"audio": {"sample_rate": 0}}', "names no sample rate"),
+            ('{"audio": {"sample_rate": -5}}', "names no sample rate"),
+            ('{"audio": {"sample_rate": 22050}, "language": "en"}', "bad.onnx.json is not the settings file"),
+            (
+                '{"audio": {"sample_rate": 22050}, "inference": null}',
+                "bad.onnx.json is not the settings file",
+            ),
+            (None, "bad.onnx or bad.onnx.json is damaged"),
+        ],
+    )
+    def test_settings_and_networks_that_are_none_are_named(self, joe, tmp_path, settings, says):
+        model = Path(joe.model_path())
+        (tmp_path / "bad.onnx").write_bytes(b"")
+        whole = Path(f"{model}.json").read_text(encoding="utf-8")
+        (tmp_path / "bad.onnx.json").write_text(whole if settings is None else settings, encoding="utf-8")
+        LOADED.clear()
+        with pytest.raises((ValueError, StageError), match=says):
+            list(takes("Hello.", SpeechOptions("piper: bad", normalize=False), [tmp_path]))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"phoneme_id_map": "abc"},
+            {"espeak": {"voice": "xx-nope"}},
+            {"num_speakers": 5},
+        ],
+    )
+    def test_what_does_not_fit_the_network_is_named(self, joe, tmp_path, change):
+        model = Path(joe.model_path())
+        (tmp_path / "bad.onnx").symlink_to(model)
+        settings = json.loads(Path(f"{model}.json").read_text(encoding="utf-8")) | change
+        (tmp_path / "bad.onnx.json").write_text(json.dumps(settings), encoding="utf-8")
+        LOADED.clear()
+        with pytest.raises((ValueError, StageError), match="bad.onnx"):
+            list(takes("Hello.", SpeechOptions("piper: bad", normalize=False), [tmp_path]))
+        LOADED.clear()
+
+
 @pytest.fixture
 def kokoro(tmp_path, monkeypatch):
     """A folder with a Kokoro model, and a package that says what it was asked."""
@@ -293,7 +395,17 @@ class TestEspeak:
 
 class TestSound:
     def test_every_engine_has_the_whole_protocol(self, tmp_path):
-        names = ("voices", "has", "languages", "sample_rate", "synthesize", "reads_text", "seeded", "speeds")
+        names = (
+            "voices",
+            "has",
+            "languages",
+            "sample_rate",
+            "files",
+            "synthesize",
+            "reads_text",
+            "seeded",
+            "speeds",
+        )
         for engine in all_engines([tmp_path]):
             assert all(hasattr(engine, name) for name in names), engine
 

@@ -126,7 +126,9 @@ class TestSpeakers:
         assert speakers_in(self.TEXT) == ["", "Ana", "BOB"]
 
     def test_without_a_voice_nothing_is_spoken(self, tone):
-        with pytest.raises(ValueError, match=r"no voice for the speaker 'BOB' \(speakers with a voice: 'Ana'\); give one"):
+        with pytest.raises(
+            ValueError, match=r"no voice for the speaker 'BOB' \(speakers with a voice: 'Ana'\); give one"
+        ):
             takes(self.TEXT, SpeechOptions("tone", {"Ana": "tone"}, normalize=False))
         assert not tone.asked
 
@@ -224,6 +226,19 @@ SCRIPT = (
     "Rates rose 42.5 % to $3.5B [pause:0.3] on Monday. [speaker:B]Really, is that so?[/speaker] "
     "[emphasis]Yes[/emphasis], said NASA.\n\nThe S&P 500 fell. hoy es Monday, 13999 € at 3:00."
 )
+
+
+def test_pauses_have_a_limit_in_all(tone):
+    with pytest.raises(ValueError, match="the pauses make 3610 s of silence; 3600 s at most"):
+        takes("a" + " [pause:10]" * 361 + " b", SpeechOptions("tone", normalize=False))
+    assert not tone.asked
+
+
+def test_a_sound_that_is_not_finite_is_told(tone):
+    report = Report()
+    broken = MemoryAudio(np.array([0.1, np.nan, 0.1], np.float32), RATE, "broken.wav")
+    spoken("a [sfx:b.wav]", report=report, sounds={"b.wav": broken})
+    assert any("NaN" in warning or "finite" in warning for warning in report.warnings), report.warnings
 
 
 class TestStreaming:

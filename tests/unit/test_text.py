@@ -192,6 +192,12 @@ class TestLanguages:
             ("es-MX", "13,999 pesos", "trece mil novecientos noventa y nueve pesos"),
             ("es-MX", "1 de mayo", "primero de mayo"),
             ("es_AR", "3,50 €", "tres euros con cincuenta centavos"),
+            ("es-AR", "$1.250,50", "mil doscientos cincuenta pesos con cincuenta centavos"),
+            ("es-CO", "$4.200 millones", "cuatro mil doscientos millones de pesos"),
+            ("es-CL", "$800", "ochocientos pesos"),
+            ("es-UY", "US$5", "cinco dólares estadounidenses"),
+            ("es-US", "$5.50", "cinco dólares con cincuenta centavos"),
+            ("es", "$5", "cinco dólares"),
             ("EN", "42%", "forty-two percent"),
         ],
     )
@@ -334,6 +340,34 @@ class TestReports:
         )
         assert "[sic] is not a tag" in report.text()
 
+    @pytest.mark.parametrize(
+        ("text", "said", "dropped"),
+        [
+            (
+                "[LIVE SHOT] The crowd (laughs) is here. [SOT: 0:15]",
+                "The crowd is here.",
+                ("[LIVE SHOT]", "(laughs)", "[SOT: 0:15]"),
+            ),
+            (
+                "It rains. Visit https://a.example.org/x/y?q=1 for more. Good night to all.",
+                "It rains, good night to all.",
+                ("Visit https://a.example.org/x/y?q=1 for more",),
+            ),
+            ("Go to https://www.kqtv.com/tips for more.", "Go to kqtv dot com slash tips for more.", ()),
+        ],
+    )
+    def test_directions_and_long_addresses_are_left_out_with_a_warning(self, text, said, dropped):
+        report = Report()
+        done = normalize_text(text, "en", report=report)
+        assert done.text == said
+        assert done.dropped == dropped
+        assert list(report.warnings) == ([f"not spoken: {' '.join(dropped)}"] if dropped else [])
+
+    def test_a_tag_in_capitals_is_no_direction(self):
+        assert said("[PAUSE:1] It is on air now.") == "[PAUSE:1] It is on air now."
+        with pytest.raises(ValueError, match="is not known"):
+            normalize_text("[PUASE:1] It is on air now.", "en")
+
     def test_missing_packages_are_named(self, monkeypatch):
         import sys
 
@@ -399,7 +433,8 @@ class TestStream:
         Felipe VI # @ * _ Monday lunes 1.º 2ª 3rd III -5 +5 M B K bn S&P500 FY25 1Q25 1T25 2S 2H25 020 7946 0958 800-555
         $/bbl /oz y/y 12.5p St. Wall Dr. D. José Ave. 3M 3MM 747-400 A320-200 A320neo CO₂ 10⁵ ×10⁻³ 2^10 1e-5 √9 EUR/USD las
         14.30 Ley 39/2015 ss. XV-XVI Mon.-Fri. D-Calif. 3:43.13 5C 5-10C 2h30 6ft 2in 14st 3lb 120/80 BP No 'yes' c. 1850
-        2019, 2020 C/ 28013 PIN 4821 192.168.1.1 1-2-3-4 p.b. in. ft. NO viento""".split()
+        2019, 2020 C/ 28013 PIN 4821 192.168.1.1 1-2-3-4 p.b. in. ft. NO viento
+        12º -5º 911 112 el on 3/4 6-4, 7-6 (5) 12-5 1450 N. Main $.99 mdp [LIVE] (laughs) kqtv.com/tips 9\"58 10k b. 1986""".split()
         for _ in range(400):
             text = "".join(
                 rng.choice(bits) + rng.choice(("", " ", " ", "\n\n")) for _ in range(rng.randint(1, 14))

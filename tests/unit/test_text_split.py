@@ -41,6 +41,24 @@ class TestSentences:
             ("en", "A line\nwrapped here.\nNext one.", ["A line wrapped here.", "Next one."]),
             ("en", "Headline\n\nBody text.", ["Headline", "Body text."]),
             ("en", "- one\n- two\n1. three", ["- one", "- two", "1. three"]),
+            ("en", "It ends on Sun. Residents must go.", ["It ends on Sun.", "Residents must go."]),
+            ("en", "The Jan. Treasury report is out.", ["The Jan. Treasury report is out."]),
+            (
+                "en",
+                "Winds veer, then W. Rain comes. It costs approx. It is late.",
+                ["Winds veer, then W.", "Rain comes.", "It costs approx.", "It is late."],
+            ),
+            (
+                "en",
+                "Atty. Gen. Bondi took Rte. 66 to Ste. 300.",
+                ["Atty. Gen. Bondi took Rte. 66 to Ste. 300."],
+            ),
+            ("en", "It hit 20 mi. W of L.A. at noon.", ["It hit 20 mi. W of L.A. at noon."]),
+            (
+                "es",
+                "El Cte. Pérez y el exp. 12/24. Está en la Avda. La calle arde.",
+                ["El Cte. Pérez y el exp. 12/24.", "Está en la Avda.", "La calle arde."],
+            ),
             ("es", "El Sr. García llegó. ¿Qué? ¡Ya!", ["El Sr. García llegó.", "¿Qué?", "¡Ya!"]),
             (
                 "es",
@@ -156,6 +174,17 @@ class TestGlossary:
         assert said("Acme gana.", "es", ["U7"]) == "La firma Akme gana."
         assert said("Harald V sings") == "Harald the fifth sings"
         assert normalize_text("MIT, NASA", "en").text == "M-I-T, NASA"  # the pack's own is as it was
+
+    def test_a_short_form_of_the_user_ends_a_sentence_only_where_one_begins(self, tmp_path):
+        (tmp_path / "g").write_text(
+            json.dumps({"abbreviations": {"es": {"Jef.": "jefe"}, "en": {"Brn.": "Baron"}}}), encoding="utf-8"
+        )
+        glossary = load_glossary([tmp_path / "g"])
+        text = "El Jef. Ruiz habló. El Jef. no. Vino el Jef. La calle está mal. Habló el Jef."
+        want = "El jefe Ruiz habló. El jefe no. Vino el jefe. La calle está mal. Habló el jefe."
+        assert normalize_text(text, "es", glossary=glossary).text == want
+        text, want = "We met Brn. Lee and Brn. 5. He left.", "We met Baron Lee and Baron five, he left."
+        assert normalize_text(text, "en", glossary=glossary).text == want
 
     def test_the_later_file_wins(self, tmp_path):
         for name, said in (("a", "one"), ("b", "two")):

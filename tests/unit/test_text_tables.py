@@ -20,7 +20,7 @@ def rows(language: str) -> list[tuple[str, str]]:
     return [tuple(line.split("\t")) for line in lines if not line.startswith("##")]
 
 
-TABLE = [(language, *row) for language in ("en", "es") for row in rows(language)]
+TABLE = [(language, *row) for language in ("en", "es", "en-GB", "es-MX") for row in rows(language)]
 
 
 def test_the_tables_are_long_and_every_line_once():

@@ -14,6 +14,7 @@ from talkinghead.nodes.wardrobe.composite import blend, blockiness, composite
 from talkinghead.nodes.wardrobe.crop import subject_crop
 from talkinghead.nodes.wardrobe.masks import pixel_mask, subtract_occluders
 from talkinghead.nodes.wardrobe.plan import BoxRules
+from talkinghead.nodes.wardrobe.stitch import Stitch
 
 
 def noise(*shape, seed=0):
@@ -353,3 +354,26 @@ def test_natural_outlines_pass_and_token_masks_do_not():
     drawn[:, 32:160, 32:96] = 1  # somebody's rectangle, on the grid by chance
     assert blockiness(drawn).share == 1
     assert torch.equal(composite(images, crop.images, crop.stitch, drawn), images)
+
+
+def test_a_token_mask_in_part_of_the_frames_or_with_hands_taken_out_is_told():
+    scene = HandScene()
+    y, x = torch.meshgrid(torch.arange(192), torch.arange(160), indexing="ij")
+    ellipse = (torch.hypot((x - 80) / 50, (y - 90) / 70) <= 1).float()[None].repeat(20, 1, 1)
+    token = blocky_copy(ellipse, 16)
+    some = ellipse.clone()
+    some[3:9] = token[3:9]
+    assert blockiness(some).suspicious
+    once = ellipse.clone()
+    once[3] = token[3]  # an accident of one frame is no token mask
+    assert not blockiness(once).suspicious
+    cut = subtract_occluders(token, scene.occluders).paint
+    images = noise(20, 192, 160, 3)
+    ctx = RunContext()
+    composite(images, images, Stitch.whole((20, 192, 160)), cut, ctx=ctx)
+    assert 0.4 < blockiness(cut).share <= 0.8
+    assert "mask is blocky" in ctx.report.text()
+    quiet = RunContext()
+    natural = subtract_occluders(ellipse, scene.occluders).paint
+    composite(images, images, Stitch.whole((20, 192, 160)), pixel_mask(natural), ctx=quiet)
+    assert "blocky" not in quiet.report.text()

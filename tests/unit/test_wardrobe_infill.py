@@ -77,6 +77,48 @@ def test_blanked_and_swollen_frames_are_repaired(hand):
     assert "none made" in sound.report
 
 
+ENDS = [(1, 5), (20, 24), (0, 4), (21, 25), (0, 3), (2, 6), (19, 23), (12, 16), (24, 25)]
+
+
+@pytest.mark.parametrize(("first", "end"), ENDS)
+def test_frames_at_the_ends_are_repaired_and_good_ones_kept(first, end):
+    """Up to max_gap blanked frames do not outvote the good ones, wherever in the clip they lie."""
+    truth = torch.zeros(25, 128, 128)
+    truth[:, 40:90, 40:90] = 1
+    images = torch.rand((1, 128, 128, 3), generator=torch.Generator().manual_seed(1)).repeat(25, 1, 1, 1)
+    broken = truth.clone()
+    broken[first:end] = 0
+    made = mask_infill(broken, images, 4, "stabilise", 4)
+    assert torch.equal(made.mask, truth)
+    assert "warning" not in made.report
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 4), (0, 3), (21, 25), (24, 25)])
+def test_what_is_there_only_at_an_end_is_kept(first, end):
+    truth = torch.zeros(25, 128, 128)
+    truth[first:end, 40:90, 40:90] = 1
+    made = mask_infill(truth, torch.rand(1, 128, 128, 3).repeat(25, 1, 1, 1), 4, "stabilise", 4)
+    assert torch.equal(made.mask, truth)
+    assert "no trusted frame in reach" in made.report
+
+
+def test_a_shot_is_judged_by_itself(hand):
+    """Blanked frames behind a cut: the good one before it is of another shot."""
+    truth = torch.zeros(25, 128, 128)
+    truth[:, 40:90, 40:90] = 1
+    images = torch.zeros(25, 128, 128, 3)
+    images[12:] = 1
+    broken = truth.clone()
+    broken[13:17] = 0
+    made = mask_infill(broken, images, 4, "stabilise", 4)
+    assert torch.equal(made.mask, truth)
+    assert "made 13-16" in made.report
+    broken[13:18] = 0  # one more than may be made
+    made = mask_infill(broken, images, 4, "stabilise", 4)
+    assert torch.equal(made.mask[12], truth[12])
+    assert not made.mask[13:18].any()
+
+
 def test_one_odd_neighbour_of_four_has_no_say(hand):
     """A neighbour of the right area in the wrong place: the median of the warped four leaves it out."""
     truth, images = hand

@@ -258,3 +258,12 @@ def test_the_picture_s_edge_is_no_outline_in_a_crop_that_hangs_over_it():
         pixel_mask(picture, 4, stitch=crop.stitch)
     with pytest.raises(ValueError, match="stitch"):
         pixel_mask(crop.mask, 4, stitch=picture)
+
+
+@pytest.mark.parametrize(("feather", "side"), [(4, 3), (8, 3), (8, 7), (12, 9), (32, 20)])
+def test_a_part_that_stands_alone_is_thin_however_small(feather, side):
+    """A hole between fingers, smaller than the feather: a disc of its radius reaches none of it."""
+    mask = torch.zeros(1, 96, 96)
+    mask[:, 40 : 40 + side, 40 : 40 + side] = 1
+    assert torch.equal(pixel_mask(mask, feather), mask)
+    assert float(pixel_mask(mask, feather, keep_thin=False).max()) < 1

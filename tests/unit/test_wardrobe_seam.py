@@ -16,6 +16,7 @@ from talkinghead.nodes.wardrobe.latent_mask import NAMED_GRIDS, latent_mask
 from talkinghead.nodes.wardrobe.masks import pixel_mask, subtract_occluders
 from talkinghead.nodes.wardrobe.repaste import repaste
 from talkinghead.nodes.wardrobe.seam import fit_gain, seam_blend, steady
+from talkinghead.nodes.wardrobe.stitch import Stitch
 
 
 def smooth(n=3, height=96, width=128, seed=0):
@@ -65,6 +66,22 @@ def test_context_gain_leaves_a_true_picture_alone_and_keeps_its_limits():
     whole = torch.ones_like(mask)
     assert torch.equal(seam_blend(source, 0.9 * source, whole, "context_gain", ctx=ctx), source)
     assert "3 of 3 frames have too little untouched context" in ctx.report.text()
+
+
+@pytest.mark.parametrize(("texture", "noise"), [(0.0, 2.0), (0.02, 1.5), (0.1, 1.5)])
+@pytest.mark.parametrize("smoothed", [False, True])
+def test_noise_is_no_drift(texture, noise, smoothed):
+    """On a plain wall neither noise that a decoder adds nor grain that it takes away moves the garment's colour."""
+    rng = torch.Generator().manual_seed(2)
+    pattern = torch.nn.functional.interpolate(torch.randn(1, 1, 16, 16, generator=rng), (256, 256))[0, 0]
+    clean = (0.5 + texture * pattern)[None, ..., None].repeat(12, 1, 1, 3)
+    noisy = clean + noise / 255 * torch.randn(clean.shape, generator=rng)
+    source, generated = (noisy, clean.clone()) if smoothed else (clean, noisy)
+    mask = torch.zeros(12, 256, 256)
+    mask[:, 100:156, 100:156] = 1
+    generated[:, 100:156, 100:156] = 0.9
+    made = seam_blend(generated, source, mask)
+    assert abs(float(made[:, 110:146, 110:146].mean()) - 0.9) < 1 / 255
 
 
 def test_one_odd_frame_does_not_flicker():
@@ -272,6 +289,23 @@ def test_a_soft_matte_fades_inward():
     assert not torch.equal(made[0][hand & (deep == 1)], dressed.source[0][hand & (deep == 1)])
     without = repaste(dressed.base, dressed.source, dressed.hands, dressed.stitch, matte="soft")
     assert torch.allclose(without, dressed.base, atol=1e-6)
+
+
+@pytest.mark.parametrize("matte", ["soft", "colour_line"])
+def test_what_was_decoded_as_nan_stays_off_the_hands(matte):
+    """NaN where alpha is 0 is harmless in the compositor; the edge of a hand must not bring it back, nor turn black."""
+    source = torch.full((1, 64, 64, 3), 0.2)
+    source[:, 20:40, 20:40] = 0.8
+    hands, garment = torch.zeros(1, 64, 64), torch.zeros(1, 64, 64)
+    hands[:, 20:40, 20:40] = garment[:, 5:60, 5:60] = 1
+    generated = torch.full((1, 64, 64, 3), 0.5)
+    alpha = pixel_mask(subtract_occluders(garment, hands).paint)
+    generated[alpha == 0] = float("nan")
+    stitch = Stitch.whole((1, 64, 64))
+    base = composite(source, generated, stitch, alpha)
+    made = repaste(base, source, hands, stitch, generated, matte)
+    assert torch.isfinite(made).all()
+    assert torch.equal(made[hands > 0], source[hands > 0])
 
 
 def test_repaste_of_streams_is_lazy_and_keeps_bytes():
