@@ -240,7 +240,7 @@ def _composite(args: argparse.Namespace) -> int:
 
     ctx, clip, crop, paint, hands = _prepare(args)
     generated = _generated(args.generated, crop, ctx)
-    alpha = pixel_mask(paint, args.feather, ctx=ctx, stitch=crop.stitch)
+    alpha = pixel_mask(paint, args.feather, ctx=ctx, stitch=crop.stitch, occluders=hands)
     if args.grow < args.feather:
         ctx.warn(f"grow {args.grow} is less than feather {args.feather}: the old garment shows at its hem")
     generated = seam_blend(generated, crop.images, alpha, args.seam, ctx=ctx)

@@ -16,7 +16,7 @@ def sample() -> dict:
         "19": (W + "SubjectCrop", "One box for the whole clip", {
             "images": ("11", 0), "mask": ("162", 0), "align": 8}),
         "24": (W + "PixelMask", "For the compositor: soft to the inside", {
-            "mask": ("19", 1), "feather_px": 4, "stitch": ("19", 2)}),
+            "mask": ("19", 1), "feather_px": 4, "stitch": ("19", 2), "occluders": ("162", 1)}),
         "23": (W + "LatentMask", "For a sampler: whole cells", {"mask": ("19", 1), "grid": "sd"}),
         "194": ("PreviewImage", "What a sampler would draw anew", {"images": ("23", 1)}),
         "20": ("EmptyImage", "New colour", {
@@ -25,9 +25,8 @@ def sample() -> dict:
             "image1": ("19", 0), "image2": ("20", 0), "blend_factor": 0.8, "blend_mode": "normal"}),
         "35": (W + "Composite", "Only the dress changes", {
             "source": ("11", 0), "generated": ("31", 0), "stitch": ("19", 2), "mask": ("24", 0)}),
-        "180": (W + "Repaste", "Real hands on top, their edge cleaned", {
-            "base": ("35", 0), "source": ("11", 0), "occluders": ("162", 1), "stitch": ("19", 2), "generated": ("31", 0),
-            "matte": "colour_line", "band_px": 4}),
+        "180": (W + "Repaste", "Real hands on top: 0 px change", {
+            "base": ("35", 0), "source": ("11", 0), "occluders": ("162", 1), "matte": "hard"}),
     }  # fmt: skip
 
 
@@ -180,7 +179,7 @@ def crop_and_masks(words: dict, infill: bool) -> dict:
     nodes["162"] = (W + "SubtractOccluders", f"Grown by {words['grow']} px, then cut out", {
         "mask": ("118", 0), "occluders": ("153", 0), "grow_px": words["grow"]})  # fmt: skip
     nodes["24"] = (W + "PixelMask", "For the compositor: soft to the inside", {
-        "mask": ("162", 0), "feather_px": words["feather"], "stitch": ("19", 2)})  # fmt: skip
+        "mask": ("162", 0), "feather_px": words["feather"], "stitch": ("19", 2), "occluders": ("162", 1)})  # fmt: skip
     return nodes
 
 
@@ -300,7 +299,7 @@ def studio() -> Graph:
         "120": ("InvertMask", "The person, in the box", {"mask": ("19", 1)}),
         "162": (W + "SubtractOccluders", "Room without the person", {"mask": ("19", 1), "occluders": ("120", 0)}),
         "24": (W + "PixelMask", "For the compositor: soft to the inside", {
-            "mask": ("162", 0), "feather_px": 2, "stitch": ("19", 2)}),
+            "mask": ("162", 0), "feather_px": 2, "stitch": ("19", 2), "occluders": ("162", 1)}),
         "70": (W + "LoopWrap", "Beginning repeated at the end", {
             "images": ("19", 0), "mask": ("162", 0), "frame_rule": "17k+5"}),
         "71": ("GetImageSize", "Size and length to draw", {"image": ("70", 0)}),

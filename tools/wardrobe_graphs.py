@@ -28,10 +28,6 @@ def core_cpu() -> Graph:
             "source": ("11", 0), "result": ("180", 0), "stitch": ("19", 2), "mask": ("24", 0), "occluders": ("162", 1),
             "loop": True}),
         "201": ("PreviewAny", "The numbers", {"source": ("200", 0)}),
-        "202": (W + "Metrics", "Before the edge is cleaned: hands to the bit", {
-            "source": ("11", 0), "result": ("35", 0), "stitch": ("19", 2), "mask": ("24", 0), "occluders": ("162", 1),
-            "loop": True}),
-        "203": ("PreviewAny", "The numbers before", {"source": ("202", 0)}),
         "192": ("PreviewImage", "Frames of the result", {"images": ("180", 0)}),
         "193": ("PreviewImage", "Where anything changed", {"images": ("200", 1)}),
         "190": ("TalkingHeadImagesToFrames", "Result as a stream", {"image": ("180", 0), "fps": "25"}),
@@ -47,7 +43,7 @@ def core_cpu() -> Graph:
         [
             Group("In place of the sampler", [["20", "31", NOTES["stand_in"]]], GRAY),
             Group("Back into the frames", [["35", "180", "190"]]),
-            Group("Film and proof", [["191"], ["192", "193"], ["200", "201"], ["202", "203", NOTES["proof"]]], RED),
+            Group("Film and proof", [["191"], ["192", "193"], ["200", "201", NOTES["proof"]]], RED),
         ],
     ]
     return Graph("wardrobe_core_cpu", nodes, rows, {"191": (340, 790), "194": (310, 310)})
@@ -99,8 +95,9 @@ NOTES = {
         "kept free round the hands shows the old garment."
     ),
     "proof": (
-        "Composite changes no pixel of the hands. Repaste's matte then cleans their edge: `occluder_changed_px` counts that, "
-        "`outside_changed_px` stays 0. With the matte `hard` both are 0, and a line of the old colour stays round the fingers."
+        "No pixel outside the dress changes, and none of the hands: `outside_changed_px` and `occluder_changed_px` are 0. On "
+        "camera a finger's edge mixes skin and old dress; the matte `colour_line` of Repaste (stitch and generated linked) "
+        "takes that out, and changes that edge."
     ),
     "stand_in": (
         "The whole crop turns blue, hands too, as a model repaints whole tokens. Replace both nodes by VAE Encode, "

@@ -114,14 +114,22 @@ class PixelMask(io.ComfyNode):
                         "no outline. Without it a feather fades there."
                     ),
                 ),
+                io.Mask.Input(
+                    "occluders",
+                    optional=True,
+                    tooltip=(
+                        "The hands from Subtract Occluders: no feather along them, so that no line of the old garment is left "
+                        "round the fingers. Of the full frames too, with the stitch."
+                    ),
+                ),
             ],
             outputs=[io.Mask.Output("MASK", display_name="alpha")],
         )
 
     @classmethod
-    def execute(cls, mask, feather_px, feather_mode, keep_thin, threshold, stitch=None) -> io.NodeOutput:
+    def execute(cls, mask, feather_px, feather_mode, keep_thin, threshold, stitch=None, occluders=None) -> io.NodeOutput:
         ctx = ComfyContext()
-        return io.NodeOutput(pixel_mask(mask, feather_px, feather_mode, keep_thin, threshold, ctx, stitch))
+        return io.NodeOutput(pixel_mask(mask, feather_px, feather_mode, keep_thin, threshold, ctx, stitch, occluders))
 
 
 class MaskInfill(io.ComfyNode):

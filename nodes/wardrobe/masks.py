@@ -13,6 +13,7 @@ import torch
 
 from ..core.frames import RunContext
 from .checks import check_choice, check_kind, check_mask, check_pair, check_range, spans
+from .crop import mask_in_crop
 from .distance import bounds, grow, inside_distance, opened
 from .limits import (
     CLEARANCE_WARNING_PX,
@@ -95,6 +96,7 @@ def pixel_mask(
     threshold: float = THRESHOLD,
     ctx: RunContext | None = None,
     stitch: Stitch | None = None,
+    occluders: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the compositor's alpha of a MASK (T,H,W): exactly 0 outside the mask, rising inward.
 
@@ -103,7 +105,9 @@ def pixel_mask(
     between two fingers, gets 1: a feather would leave nothing of it. `hard`: 1 inside. 12 ms a frame on 736x960.
 
     `stitch` of the crop that the mask is of: where its boxes leave the picture, it is the picture's edge that is no
-    outline, and alpha is 0 behind it. ValueError if mask and stitch differ in size or length.
+    outline, and alpha is 0 behind it. `occluders`: MASK of the hands that were taken out; along them alpha stays as it is
+    inside, since a feather there would show the old garment as a line round the fingers. Over the mask, or with a stitch
+    over the full frames. ValueError for what differs in size or length.
     """
     node = "Wardrobe Pixel Mask"
     check_range(node, "feather_px", feather_px, 0, SHAPE_LIMIT_PX)
@@ -114,13 +118,20 @@ def pixel_mask(
     else:
         check_kind(node, "stitch", stitch, Stitch, "what Wardrobe Subject Crop gives")
         mask = check_mask(node, "mask", mask, stitch.frames, stitch.size, "the crop of stitch")
+    if occluders is not None and stitch is not None:
+        occluders = mask_in_crop(node, "occluders", occluders, stitch)
+    elif occluders is not None:
+        occluders = check_mask(node, "occluders", occluders, len(mask), mask.shape[:0:-1], "mask")
     hard = feather_mode == "hard" or feather_px == 0
     alpha = torch.zeros(mask.shape)
     for span in spans(len(mask), ctx):
         for i in range(span.start, span.stop):
             picture = ... if stitch is None else stitch.window(i)[1]
             inside = (mask[i][picture] >= threshold).cpu().numpy()
-            feathered = inside if hard else inward_feather(inside, feather_px, keep_thin)
+            around = inside
+            if occluders is not None:
+                around = inside | (occluders[i][picture] >= threshold).cpu().numpy()
+            feathered = inside if hard else inside * inward_feather(around, feather_px, keep_thin)
             alpha[i][picture] = torch.from_numpy(feathered).to(alpha)
     return alpha
 

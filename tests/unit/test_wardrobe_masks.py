@@ -267,3 +267,22 @@ def test_a_part_that_stands_alone_is_thin_however_small(feather, side):
     mask[:, 40 : 40 + side, 40 : 40 + side] = 1
     assert torch.equal(pixel_mask(mask, feather), mask)
     assert float(pixel_mask(mask, feather, keep_thin=False).max()) < 1
+
+
+def test_no_feather_along_the_hands(scene):
+    """Beside a hand the new garment is whole, so that no line of the old one shows; towards the wall it is soft as ever."""
+    done = subtract_occluders(scene.mask, scene.occluders, 8)
+    plain, kept = pixel_mask(done.paint, 4), pixel_mask(done.paint, 4, occluders=done.occluders)
+    beside = torch.nn.functional.max_pool2d(done.occluders, 5, 1, 2) * done.paint > 0
+    whole = pixel_mask(((done.paint + done.occluders) > 0).float(), 4)
+    assert torch.equal(kept, whole * done.paint)
+    assert float(kept[beside & (whole == 1)].min()) == 1
+    assert float(plain[beside & (whole == 1)].min()) < 0.5
+    assert (kept[done.occluders > 0] == 0).all()
+    assert ((kept > 0) & (kept < 1)).any(), "the outline is soft"
+    crop = subject_crop(torch.rand(*done.paint.shape, 3), done.paint, BoxRules(16))
+    cut = pixel_mask(crop.mask, 4, stitch=crop.stitch, occluders=done.occluders)  # the hands of the full frame
+    (rows, columns), (own_rows, own_columns) = crop.stitch.window(0)
+    assert torch.equal(cut[:, own_rows, own_columns], kept[:, rows, columns])
+    with pytest.raises(ValueError, match="occluders"):
+        pixel_mask(done.paint, 4, occluders=done.occluders[:, :-1])
