@@ -13,6 +13,11 @@ from scipy.signal import resample_poly
 from talkinghead.nodes.tts.voices import SAMPLES
 
 
+def sine(hz: float, seconds: float, rate: int, level: float = 0.5) -> np.ndarray:
+    """Return a tone, float32 (n,)."""
+    return (level * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
 def speech(rate: int, seconds: float | None = None) -> np.ndarray:
     """Return the recorded sentence, float32 (n,), again and again for `seconds`."""
     sound, own = sf.read(SAMPLES / "sample_sentence.flac", dtype="float32")

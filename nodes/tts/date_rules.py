@@ -68,18 +68,22 @@ def _two_digit(text: str) -> int:
     return value
 
 
+def _day_and_month(match: re.Match, locale: Locale) -> tuple[int, int] | tuple[None, None]:
+    """Return day and month of two numbers in the order of the country, or the other one if only that is a date."""
+    first, second = int(match["a"]), int(match["b"])
+    day, month = (first, second) if locale.day_first else (second, first)
+    if month > 12 >= day:
+        day, month = month, day
+    return (day, month) if 1 <= month <= 12 and 1 <= day <= 31 else (None, None)
+
+
 def date_rules(locale: Locale) -> list[Rule]:
     """Return the rules for dates, decades and centuries."""
     name, reason = "date", "a date as it is said"
 
     def numeric(match: re.Match) -> str | None:
-        first, second = int(match["a"]), int(match["b"])
-        day, month = (first, second) if locale.day_first else (second, first)
-        if month > 12 >= day:
-            day, month = month, day
-        if not (1 <= month <= 12 and 1 <= day <= 31):
-            return None
-        return _in_place(_full(day, month, _two_digit(match["year"]), locale), match)
+        day, month = _day_and_month(match, locale)
+        return month and _in_place(_full(day, month, _two_digit(match["year"]), locale), match)
 
     def iso(match: re.Match) -> str | None:
         month, day = int(match["month"]), int(match["day"])
@@ -184,13 +188,8 @@ def _no_year(match: re.Match, locale: Locale) -> str | None:
         return None
     if match[0] in ("9/11", "24/7", "7/7" if locale.british else ""):  # events with a name of their own
         return None
-    first, second = int(match["a"]), int(match["b"])
-    day, month = (first, second) if locale.day_first else (second, first)
-    if month > 12 >= day:
-        day, month = month, day
-    if not (1 <= month <= 12 and 1 <= day <= 31):
-        return None
-    return _in_place(_full(day, month, None, locale), match)
+    day, month = _day_and_month(match, locale)
+    return month and _in_place(_full(day, month, None, locale), match)
 
 
 _PART = r"(?:and|or|to|through|at|night|morning|afternoon|evening)\b"

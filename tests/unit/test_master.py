@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from loudness_parts import speech
+from loudness_parts import sine, speech
 from scipy.signal import butter, resample_poly, sosfilt, sosfiltfilt
 
 from talkinghead.nodes.core.report import Report
@@ -26,10 +26,6 @@ OFF = MasterOptions(
     ceiling_dbtp=None,
 )
 LIVE = MasterOptions(lookahead_s=1.0)
-
-
-def sine(hz, seconds, rate, level=0.5):
-    return (level * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
 
 
 def sentences(rate, n=4, channels=1):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from loudness_parts import speech, true_peaks
+from loudness_parts import sine, speech, true_peaks
 from scipy.signal import butter, sosfilt
 
 from talkinghead.nodes.core.report import Report
@@ -29,10 +29,6 @@ STAGES = {
 }
 
 
-def tone(hz, seconds, rate, level=0.5):
-    return (level * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
-
-
 def sibilant(seconds, rate, level=0.2):
     white = np.random.default_rng(0).normal(0, 1, round(seconds * rate))
     band = sosfilt(butter(6, [5000, 7500], "band", fs=rate, output="sos"), white)
@@ -48,7 +44,7 @@ def db(values):
 def test_a_burst_of_150_ms_keeps_65_ms_and_leaves_in_25(rate, target):
     pause = np.zeros(rate // 2, np.float32)
     burst = sibilant(0.15, rate)
-    sound = np.concatenate([tone(200, 0.4, rate, 0.3), burst, pause, tone(200, 0.3, rate, 0.3)])
+    sound = np.concatenate([sine(200, 0.4, rate, 0.3), burst, pause, sine(200, 0.3, rate, 0.3)])
     options = MasterOptions(target_lufs=target, room_tone_dbfs=None, deess_db=None, lowpass_hz=None)
     made = master(sound, rate, options).samples[0]
     gain = db(made[: rate // 3]) - db(sound[: rate // 3])
@@ -69,7 +65,7 @@ def test_a_burst_of_150_ms_keeps_65_ms_and_leaves_in_25(rate, target):
 @pytest.mark.parametrize("stage", [*STAGES, "duck_db"])
 @pytest.mark.parametrize("rate", [22050, 48000])
 def test_9_khz_is_touched_by_no_stage_but_the_low_pass(stage, rate):
-    sound = tone(9000, 1.0, rate, 0.3)
+    sound = sine(9000, 1.0, rate, 0.3)
     options = replace(OFF, **({stage: STAGES[stage]} if stage in STAGES else {"duck_db": 12.0}))
     other = np.zeros(len(sound), np.float32) if stage == "duck_db" else None
     made = master(sound, rate, options, other=other).samples[0]
