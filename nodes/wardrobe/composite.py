@@ -70,7 +70,7 @@ def composite(
         on_blocky: what happens to a mask that looks like a latent mask.
         occluders: MASK over the crop (n,h,w) or the full frames (T,H,W), pixels at or above 0.5 keep the source.
 
-    Frames that the crop left out are the source's. 21 ms a frame on 736x960. ValueError for what does not fit, a blocky
+    Frames that the crop left out are the source's. 12 ms a frame on 736x960. ValueError for what does not fit, a blocky
     mask, and NaN in `generated` inside the mask.
     """
     ctx = ctx or RunContext()
