@@ -105,13 +105,14 @@ def sound_of(args: argparse.Namespace, ctx: RunContext) -> AudioClip:
         if getattr(args, flag) not in (None, False):
             raise ValueError(f"--{flag} is for a text; --audio is a sound already")
     _check(args)
+    mastering = None if args.master is None else _mastering(args.master)
     clip = open_audio(args.audio)
-    if args.master is None and args.rate is None:
+    if mastering is None and args.rate is None:
         return clip
     samples = np.concatenate(list(clip.blocks(clip.sample_rate)), axis=1)
     audio = MemoryAudio(samples, clip.sample_rate, clip.name)
-    if args.master is not None:
-        audio = _mastered(audio, _mastering(args.master), ctx.report)
+    if mastering is not None:
+        audio = _mastered(audio, mastering, ctx.report)
     return audio if args.rate is None else _at_rate(audio, args.rate)
 
 

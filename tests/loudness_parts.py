@@ -10,7 +10,20 @@ import soundfile as sf
 import soxr
 from scipy.signal import resample_poly
 
+from talkinghead.nodes.tts.mastering.options import MasterOptions
 from talkinghead.nodes.tts.voices import SAMPLES
+
+OFF = MasterOptions(
+    join_reach_s=None,
+    lowpass_hz=None,
+    deess_db=None,
+    fricative_s=None,
+    duck_db=None,
+    target_lufs=None,
+    room_tone_dbfs=None,
+    ceiling_dbtp=None,
+)
+"""Every stage that can be off."""
 
 
 def sine(hz: float, seconds: float, rate: int, level: float = 0.5) -> np.ndarray:

@@ -108,11 +108,6 @@ def detect(text: str, default: str = "en") -> Detected:
     return Detected(found, round(score["en"], 2), round(score["es"], 2))
 
 
-def detect_language(text: str, default: str = "en") -> str:
-    """Return "en" or "es", whichever `text` has more evidence for; `default` if neither leads."""
-    return detect(text, default).language
-
-
 def language_of(text: str, language: str, report: Report | None = None, default: str = "en") -> str:
     """Return `language`, or what "auto" finds; the report is told what was taken, with a warning for a weak guess."""
     if language != "auto":

@@ -308,9 +308,10 @@ def test_frames_of_another_rate_are_chosen_by_time(tmp_path, tiny_model, avatar)
 # Speed
 
 
-def test_the_bench_of_splicing_gives_its_figures():
-    """At 1080x1920 5.5 times as fast as a whole conversion (web/docs/performance.md): a figure of the bench, not of a test."""
-    found = bench_splice(rounds=3)
-    assert found["size"].startswith("1080x1920")
-    assert found["ratio"] == pytest.approx(found["convert_ms"] / found["splice_ms"], rel=0.05)
-    assert found["ratio"] > 1, found
+def test_splicing_is_four_times_as_fast_as_converting_a_whole_frame():
+    """Must hold at 1080x1920, both measured in the same run; of three runs the best, for neighbours only take away."""
+    runs = [bench_splice(rounds=9) for _ in range(3)]
+    for found in runs:
+        assert found["size"].startswith("1080x1920")
+        assert found["ratio"] == pytest.approx(found["convert_ms"] / found["splice_ms"], rel=0.05)
+    assert max(found["ratio"] for found in runs) >= 4, runs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from talkinghead.nodes.core.report import Report
-from talkinghead.nodes.tts.detection import detect, detect_language, language_of
+from talkinghead.nodes.tts.detection import detect, language_of
 from talkinghead.nodes.tts.spans import language_spans
 
 DATA = Path(__file__).parent / "data" / "headlines.tsv"
@@ -27,7 +27,7 @@ def test_the_table_is_long_both_ways():
 
 @pytest.mark.parametrize(("language", "text"), HEADLINES, ids=[text for _, text in HEADLINES])
 def test_headline(language, text):
-    assert detect_language(text, OTHER[language]) == language, "even where the other one is the default"
+    assert detect(text, OTHER[language]).language == language, "even where the other one is the default"
     assert not [
         s
         for s in language_spans(text, language)
@@ -69,7 +69,7 @@ def test_the_report_says_what_was_taken_and_how_sure():
     ],
 )
 def test_the_way_numbers_are_written_counts(text, language):
-    assert detect_language(text, OTHER[language]) == language
+    assert detect(text, OTHER[language]).language == language
 
 
 def test_a_name_in_the_other_language_changes_no_number():
@@ -88,8 +88,8 @@ def test_a_name_in_the_other_language_changes_no_number():
     ],
 )
 def test_what_is_quoted_weighs_less_than_the_words_around_it(language, text):
-    assert detect_language(text, OTHER[language]) == language
+    assert detect(text, OTHER[language]).language == language
 
 
 def test_a_quotation_with_nothing_around_it_counts_in_full():
-    assert detect_language('"We will not go back," dijo.', "es") == "en"
+    assert detect('"We will not go back," dijo.', "es").language == "en"

@@ -8,23 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from loudness_parts import sine, speech
+from loudness_parts import OFF, sine, speech
 from scipy.signal import butter, resample_poly, sosfilt, sosfiltfilt
 
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.tts.master import MasterOptions, MasterStream, master, master_sentences
 from talkinghead.nodes.tts.mastering.loudness import LoudnessMeter
 
-OFF = MasterOptions(
-    join_reach_s=None,
-    lowpass_hz=None,
-    deess_db=None,
-    fricative_s=None,
-    duck_db=None,
-    target_lufs=None,
-    room_tone_dbfs=None,
-    ceiling_dbtp=None,
-)
 LIVE = MasterOptions(lookahead_s=1.0)
 
 

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import loudness_parts
 import numpy as np
 import pytest
 import torch
@@ -12,17 +13,7 @@ from scipy.signal import butter, sosfilt
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.tts.master import MasterOptions, master, master_sentences
 
-OFF = MasterOptions(
-    join_reach_s=None,
-    pause_s=0.0,
-    lowpass_hz=None,
-    deess_db=None,
-    fricative_s=None,
-    duck_db=None,
-    target_lufs=None,
-    room_tone_dbfs=None,
-    ceiling_dbtp=None,
-)
+OFF = replace(loudness_parts.OFF, pause_s=0.0)
 STAGES = {
     name: getattr(MasterOptions(), name)
     for name in ("join_reach_s", "deess_db", "fricative_s", "target_lufs", "room_tone_dbfs", "ceiling_dbtp")

@@ -156,10 +156,8 @@ def test_mastering_does_not_lower_the_score(expected, heard, listener, sounds):
     Of 12 readings with other seeds, 3888 words, 145 were misread of the voice, 140 of the master; of the voice one sample
     later 139, 1 dB louder 144, 1 dB lower 147: by 1 to 3 words of 324 each, both ways, as the master.
     """
-    said = sum(map(len, expected))
     voice, mastered = (np.mean(shares(expected, readings)) for readings in heard)
-    unsure = 3 / said / len(OFFSETS_S) ** 0.5
-    assert mastered >= voice - unsure, heard
+    assert mastered >= voice - 0.005, heard  # 1.6 words
     # The measure tells: without what lies over 1 kHz, where a mastering that blunts consonants would harm, it is far below.
     dull, rate = (
         sosfiltfilt(butter(4, 1000, fs=sounds[2], output="sos"), np.concatenate(sounds[1])),
@@ -167,4 +165,4 @@ def test_mastering_does_not_lower_the_score(expected, heard, listener, sounds):
     )
     cuts = np.cumsum([len(sound) for sound in sounds[1]])[:-1]
     blunted = [listener(sound.astype(np.float32), rate) for sound in np.split(dull, cuts)]
-    assert shares(expected, [blunted])[0] < voice - 5 * unsure
+    assert shares(expected, [blunted])[0] < voice - 0.033

@@ -13,7 +13,7 @@ pytest.importorskip("sentencex", reason="the extra `tts` is not installed")
 from talkinghead.nodes.core.audio import MissingPackage
 from talkinghead.nodes.core.report import Report
 from talkinghead.nodes.tts import numbers, split
-from talkinghead.nodes.tts.detection import detect_language
+from talkinghead.nodes.tts.detection import detect
 from talkinghead.nodes.tts.languages import find_locale
 from talkinghead.nodes.tts.spans import language_spans
 from talkinghead.nodes.tts.text import normalize_text, stream_text
@@ -219,7 +219,7 @@ class TestLanguages:
         ],
     )
     def test_detected(self, text, language):
-        assert detect_language(text) == language
+        assert detect(text).language == language
         assert normalize_text(text).language == language
 
     @pytest.mark.parametrize(
